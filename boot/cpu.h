@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * What the processor gives: barriers, single shared loads and stores, device registers, ports, and idling.
+ * What the processor gives: barriers, single shared loads and stores, device registers, ports, and
+ * idling.
  *
- * Everything that two sides can touch at once goes through here, so that one driver source has two builds.
- * With SLUICE_MODEL each access is a call into tests/device, where a model device may run between any two
- * of them; without, each is the plain instruction.
+ * Everything that two sides can touch at once goes through here, so that one driver source has two
+ * builds. With SLUICE_MODEL each access is a call into tests/device, where a model device may run
+ * between any two of them; without, each is the plain instruction.
  */
 #ifndef SLUICE_BOOT_CPU_H
 #define SLUICE_BOOT_CPU_H
@@ -42,27 +43,27 @@ void model_irq_enable(void);
 void model_idle(void);
 void model_relax(void);
 
-#define shared_load8 model_load8
-#define shared_load16 model_load16
-#define shared_load32 model_load32
-#define shared_load64 model_load64
-#define shared_store8 model_store8
-#define shared_store16 model_store16
-#define shared_store32 model_store32
-#define shared_store64 model_store64
-#define cpu_mb model_mb
-#define cpu_rmb model_rmb
-#define cpu_wmb model_wmb
-#define mmio_read8 model_mmio_read8
-#define mmio_read16 model_mmio_read16
-#define mmio_read32 model_mmio_read32
-#define mmio_write8 model_mmio_write8
-#define mmio_write16 model_mmio_write16
-#define mmio_write32 model_mmio_write32
+#define shared_load8    model_load8
+#define shared_load16   model_load16
+#define shared_load32   model_load32
+#define shared_load64   model_load64
+#define shared_store8   model_store8
+#define shared_store16  model_store16
+#define shared_store32  model_store32
+#define shared_store64  model_store64
+#define cpu_mb          model_mb
+#define cpu_rmb         model_rmb
+#define cpu_wmb         model_wmb
+#define mmio_read8      model_mmio_read8
+#define mmio_read16     model_mmio_read16
+#define mmio_read32     model_mmio_read32
+#define mmio_write8     model_mmio_write8
+#define mmio_write16    model_mmio_write16
+#define mmio_write32    model_mmio_write32
 #define cpu_irq_disable model_irq_disable
-#define cpu_irq_enable model_irq_enable
-#define cpu_idle model_idle
-#define cpu_relax model_relax
+#define cpu_irq_enable  model_irq_enable
+#define cpu_idle        model_idle
+#define cpu_relax       model_relax
 
 static inline uint8_t io_in8(uint16_t port)
 {
@@ -179,8 +180,8 @@ static inline void cpu_irq_enable(void)
 
 /*
  * Enable interrupts and halt in one step: sti holds interrupts off for one more instruction, so
- * none can be taken between the two and then slept over. Call with interrupts disabled, after the last
- * look for work; returns with interrupts disabled.
+ * none can be taken between the two and then slept over. Call with interrupts disabled, after the
+ * last look for work; returns with interrupts disabled.
  */
 static inline void cpu_idle(void)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * The end of the road: an invariant of ours is broken, so nothing this program says can be believed any more.
+ * The end of the road: an invariant of ours is broken, so nothing this program says can be believed
+ * any more.
  */
 #ifndef SLUICE_BOOT_PANIC_H
 #define SLUICE_BOOT_PANIC_H

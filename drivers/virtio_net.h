@@ -2,16 +2,18 @@
  *
  * virtio-net as its user sees it: open, send, reclaim, receive, arm, close. VIRTIO 1.x section 5.1.
  *
- * The driver knows segments (address, length) and cookies; no type of a network stack and no socket.
- * Events come up only through the functions handed down at open, and only from inside the calls of this
- * file, never from an interrupt. One caller, one core: no function here may be entered from two contexts.
+ * The driver knows segments (address, length) and cookies; no type of a network stack and no
+ * socket. Events come up only through the functions handed down at open, and only from inside the
+ * calls of this file, never from an interrupt. One caller, one core: no function here may be
+ * entered from two contexts.
  *
  * Sending in four lines:
  *
- *     if (virtio_net_tx_stopped(dev, q))       // false promises room for a whole unit plus the reserve
- *         wait for tx_wake                     // AGAIN promises that it comes
- *     virtio_net_tx_add(dev, q, &frame)        // cannot fail then; may stop the queue for the next one
- *     virtio_net_tx_flush(dev, q)              // once a batch: publish, then kick if the device wants it
+ *     if (virtio_net_tx_stopped(dev, q))       // false promises room for a whole unit plus the
+ * reserve wait for tx_wake                     // AGAIN promises that it comes
+ *     virtio_net_tx_add(dev, q, &frame)        // cannot fail then; may stop the queue for the next
+ * one virtio_net_tx_flush(dev, q)              // once a batch: publish, then kick if the device
+ * wants it
  */
 #ifndef SLUICE_DRIVERS_VIRTIO_NET_H
 #define SLUICE_DRIVERS_VIRTIO_NET_H
@@ -27,7 +29,8 @@
  * descriptors in a ring without INDIRECT_DESC. */
 #define VIRTIO_NET_TX_MAX_PIECES 18u
 
-/* Longest Ethernet frame handed over for segmentation: an IP packet of 65,535 bytes and its header. */
+/* Longest Ethernet frame handed over for segmentation: an IP packet of 65,535 bytes and its header.
+ */
 #define VIRTIO_NET_GSO_MAX_BYTES (65535u + 14u)
 
 /* Most RX buffers that one received packet may span: 64 KiB in buffers of one page half. */
@@ -52,18 +55,18 @@ struct virtio_net_seg {
 };
 
 /*
- * One frame to send, Ethernet header first, no CRC. The struct and the array are read during the call only.
- * The memory of the segments and the cookie belong to the driver from a call that answered OK
- * until tx_done(cookie).
+ * One frame to send, Ethernet header first, no CRC. The struct and the array are read during the
+ * call only. The memory of the segments and the cookie belong to the driver from a call that
+ * answered OK until tx_done(cookie).
  */
 struct virtio_net_tx_frame {
     const struct virtio_net_seg *segs;
     uint16_t n_segs;         /* 1..VIRTIO_NET_TX_MAX_PIECES */
-    uint16_t headroom_bytes; /* writable before segs[0].addr: with at least virtio_net_hdr_bytes() the net
-                                header goes there and costs no descriptor */
+    uint16_t headroom_bytes; /* writable before segs[0].addr: with at least virtio_net_hdr_bytes()
+                                the net header goes there and costs no descriptor */
     bool control;            /* may use the reserve while stopped: ARP, ICMP, pure ACK */
-    bool csum_partial;       /* the field at csum_start + csum_offset holds the pseudo header's sum */
-    uint16_t csum_start;     /* from the start of the Ethernet header, bytes */
+    bool csum_partial;   /* the field at csum_start + csum_offset holds the pseudo header's sum */
+    uint16_t csum_start; /* from the start of the Ethernet header, bytes */
     uint16_t csum_offset;
     enum virtio_net_gso gso;
     uint16_t gso_size_bytes; /* payload of each segment that the device makes */
@@ -71,7 +74,8 @@ struct virtio_net_tx_frame {
     void *cookie;            /* not NULL */
 };
 
-/* What one received packet is made of. pieces[i].buf is the handle to give back with virtio_net_rx_return. */
+/* What one received packet is made of. pieces[i].buf is the handle to give back with
+ * virtio_net_rx_return. */
 struct virtio_net_rx_piece {
     void *buf;
     uint8_t *addr; /* the first piece begins with the Ethernet header */
@@ -83,8 +87,8 @@ struct virtio_net_rx_packet {
     uint16_t n_pieces;
     uint32_t len_bytes;  /* of all pieces */
     bool csum_valid;     /* the device says that the checksum is right (DATA_VALID) */
-    bool csum_partial;   /* the checksum is still to be filled in, the packet never was on a wire (NEEDS_CSUM);
-                            wins over csum_valid */
+    bool csum_partial;   /* the checksum is still to be filled in, the packet never was on a wire
+                            (NEEDS_CSUM);   wins over csum_valid */
     uint16_t csum_start; /* checked against the packet's length */
     uint16_t csum_offset;
     bool coalesced; /* several segments joined by the device */
@@ -92,18 +96,21 @@ struct virtio_net_rx_packet {
 };
 
 struct virtio_net_ops {
-    /* The device is done with the frame, or it was aborted by a reset. The slots are free already. */
+    /* The device is done with the frame, or it was aborted by a reset. The slots are free already.
+     */
     void (*tx_done)(void *ctx, unsigned queue, void *cookie, bool aborted);
-    /* The queue was stopped and has room for a whole unit again. Once for each stop, at the end of a
-     * reclaim batch. */
+    /* The queue was stopped and has room for a whole unit again. Once for each stop, at the end of
+     * a reclaim batch. */
     void (*tx_wake)(void *ctx, unsigned queue);
-    /* One packet. The pieces belong to the callee, who gives each back. The array is the driver's. */
+    /* One packet. The pieces belong to the callee, who gives each back. The array is the driver's.
+     */
     void (*rx)(void *ctx, unsigned queue, const struct virtio_net_rx_packet *packet);
     /* Link state, or announce: after a configuration interrupt, from virtio_net_poll. */
     void (*link)(void *ctx, bool up);
 };
 
-/* Stop/wake policies: rows of a table, the first is the correct one, the others show historical faults. */
+/* Stop/wake policies: rows of a table, the first is the correct one, the others show historical
+ * faults. */
 enum virtio_net_policy {
     VIRTIO_NET_POLICY_THRESHOLD = 0,
     VIRTIO_NET_POLICY_WAKE_ON_ONE,
@@ -124,11 +131,13 @@ struct virtio_net_config {
     enum virtio_net_policy policy;
     struct virtio_net_refuse refuse;
     uint16_t tx_size_descs;      /* 0: what the device offers; else a power of two not above it */
-    uint32_t max_datagram_bytes; /* largest UDP payload the gate must admit whole; the unit follows from it */
+    uint32_t max_datagram_bytes; /* largest UDP payload the gate must admit whole; the unit follows
+                                    from it */
     uint16_t mtu_bytes;          /* wanted IP MTU, 0: the device's, or 1500 */
 };
 
-/* Why a feature that this driver knows was not accepted; NULL-terminated name list in the report. */
+/* Why a feature that this driver knows was not accepted; NULL-terminated name list in the report.
+ */
 struct virtio_net_feature_refusal {
     const char *name;
     const char *reason;
@@ -152,9 +161,9 @@ struct virtio_net_info {
 };
 
 /*
- * Opens the n-th virtio-net device on the machine's PCI bus (drivers/pci.c): the full start-up of 3.1.1, rings
- * filled, DRIVER_OK, RX kicked. NULL on failure, with *why a static one-line text that names cause and mend.
- * The device is owned by the caller until virtio_net_close.
+ * Opens the n-th virtio-net device on the machine's PCI bus (drivers/pci.c): the full start-up
+ * of 3.1.1, rings filled, DRIVER_OK, RX kicked. NULL on failure, with *why a static one-line text
+ * that names cause and mend. The device is owned by the caller until virtio_net_close.
  */
 struct virtio_net *virtio_net_open(unsigned nth, const struct virtio_net_config *config,
                                    const char **why);
@@ -177,23 +186,24 @@ uint16_t virtio_net_tx_cost_descs(const struct virtio_net *dev, uint16_t n_segs,
                                   bool header_in_headroom);
 
 /*
- * True: do not add data; tx_wake comes. False promises that a whole unit (all fragments of one datagram of
- * max_datagram_bytes, or one TSO frame) and the reserve fit. The fault policies break the promise on purpose.
+ * True: do not add data; tx_wake comes. False promises that a whole unit (all fragments of one
+ * datagram of max_datagram_bytes, or one TSO frame) and the reserve fit. The fault policies break
+ * the promise on purpose.
  */
 bool virtio_net_tx_stopped(const struct virtio_net *dev, unsigned queue);
 
 /*
- * For the joining glue: a frame that is still being joined counts as in the ring. Reserves descs for it
- * (true when they were free beyond the reserve), gives them back just before the add.
+ * For the joining glue: a frame that is still being joined counts as in the ring. Reserves descs
+ * for it (true when they were free beyond the reserve), gives them back just before the add.
  */
 bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned queue, uint16_t descs);
 void virtio_net_tx_unreserve(struct virtio_net *dev, unsigned queue, uint16_t descs);
 
 /*
- * Places one frame in the ring. OK: the driver owns it. AGAIN: not taken. After a positive room check a data
- * frame gets AGAIN never (unexpected_full counts it); a control frame gets AGAIN when it found the reserve empty
- * (reserve_exhausted counts it, the caller drops the frame). Stops the queue when fewer than the stop threshold
- * are free: publish, kick, arm, full barrier, look again.
+ * Places one frame in the ring. OK: the driver owns it. AGAIN: not taken. After a positive room
+ * check a data frame gets AGAIN never (unexpected_full counts it); a control frame gets AGAIN when
+ * it found the reserve empty (reserve_exhausted counts it, the caller drops the frame). Stops the
+ * queue when fewer than the stop threshold are free: publish, kick, arm, full barrier, look again.
  */
 enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned queue,
                                          const struct virtio_net_tx_frame *frame);
@@ -201,8 +211,8 @@ enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned queue,
 /* Publishes what was added and kicks if the device wants it. Once a batch. */
 void virtio_net_tx_flush(struct virtio_net *dev, unsigned queue);
 
-/* Takes back what the device has used, at most budget frames; tx_done for each, tx_wake at the end of the batch.
- * Returns the number of frames. */
+/* Takes back what the device has used, at most budget frames; tx_done for each, tx_wake at the end
+ * of the batch. Returns the number of frames. */
 unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned queue, unsigned budget);
 
 /* Frames that are in the ring and not reclaimed. */
@@ -218,20 +228,22 @@ void virtio_net_rx_return(struct virtio_net *dev, void *buf);
 
 /* ---- both ---- */
 
-/* Configuration changes, device errors, safety timer. Cheap when nothing happened. Returns true if something did. */
+/* Configuration changes, device errors, safety timer. Cheap when nothing happened. Returns true if
+ * something did. */
 bool virtio_net_poll(struct virtio_net *dev, uint64_t now_ns);
 
 /*
- * Before idling: arms the RX interrupt, and the TX interrupt if want_tx or a queue is stopped or anything is in
- * flight; full barrier; looks again. True: nothing to do, the caller may idle until an interrupt. False: there is
- * progress, armed undone, go on.
+ * Before idling: arms the RX interrupt, and the TX interrupt if want_tx or a queue is stopped or
+ * anything is in flight; full barrier; looks again. True: nothing to do, the caller may idle until
+ * an interrupt. False: there is progress, armed undone, go on.
  */
 bool virtio_net_arm(struct virtio_net *dev, bool want_tx);
 
 /* After waking: suppress interrupts again while polling. */
 void virtio_net_disarm(struct virtio_net *dev);
 
-/* True if an interrupt came since the last arm. Called with interrupts off, as the last look before the halt. */
+/* True if an interrupt came since the last arm. Called with interrupts off, as the last look before
+ * the halt. */
 bool virtio_net_irq_pending(const struct virtio_net *dev);
 
 /* When the safety timer wants virtio_net_poll next; UINT64_MAX when nothing is outstanding. */
@@ -241,7 +253,7 @@ uint64_t virtio_net_next_deadline_ns(const struct virtio_net *dev, uint64_t now_
 
 enum virtio_net_tx_drop {
     VIRTIO_NET_TX_DROP_RESERVE_EXHAUSTED,
-    VIRTIO_NET_TX_DROP_POLICY,    /* the fault policy "drop" */
+    VIRTIO_NET_TX_DROP_POLICY, /* the fault policy "drop" */
     VIRTIO_NET_TX_DROP_LINK_DOWN,
     VIRTIO_NET_TX_DROP_MALFORMED, /* frame too long, no segment */
     VIRTIO_NET_TX_DROPS,
@@ -288,9 +300,9 @@ struct virtio_net_tx_stats {
     uint64_t recheck_hits; /* progress found by the look after arming */
     uint64_t full_ns;      /* time stopped */
     uint64_t unexpected_full;
-    uint64_t requeues;     /* fault policies only */
-    uint64_t held;         /* in the requeue holder now */
-    uint64_t timer_reaps;  /* batches that only the safety timer found */
+    uint64_t requeues;    /* fault policies only */
+    uint64_t held;        /* in the requeue holder now */
+    uint64_t timer_reaps; /* batches that only the safety timer found */
     uint64_t drops[VIRTIO_NET_TX_DROPS];
 };
 
