@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# sluice: one Makefile for the image, the host test builds and every check. `make help` lists the targets.
+#
+# A .c file dropped into boot/, drivers/, net/ or apps/ is part of the image; into tests/unit/ as test_*.c, a test.
+
+.SUFFIXES:
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+# Make splits names at blanks, so such a path cannot work; say so instead of failing somewhere inside.
+ifneq ($(words $(CURDIR)),1)
+$(error sluice cannot be built in a path with blanks: "$(CURDIR)")
+endif
+
+# ---------------------------------------------------------------- what there is
+
+B := build
+CC := gcc
+CLANG ?= clang
+PYTHON := /usr/bin/python3
+
+IMAGE_ELF := $(B)/sluice.elf
+IMAGE_EFI := $(B)/BOOTX64.EFI
+IMAGE_DISK := $(B)/sluice.img
+
+BOOT_C := $(filter-out boot/efi_main.c,$(wildcard boot/*.c))
+BOOT_S := $(filter-out boot/efi_blob.S,$(wildcard boot/*.S))
+DRIVERS_C := $(wildcard drivers/*.c)
+NET_C := $(wildcard net/*.c)
+APPS_C := $(wildcard apps/*.c)
+DEVICE_C := $(wildcard tests/device/*.c)
+UNIT_C := $(wildcard tests/unit/test_*.c)
+FUZZ_C := $(wildcard tests/fuzz/fuzz_*.c)
+
+# Parts of boot/ that are plain computation, and so are unit tested on the host too.
+BOOT_PURE_C := $(wildcard boot/acpi_tables.c boot/memmap.c boot/cmdline.c boot/timescale.c boot/symbols.c)
+
+# lwIP as sluice uses it: NO_SYS, IPv4, Ethernet. Without net/lwipopts.h it cannot be compiled at all.
+LWIP := $(B)/deps/lwip/src
+LWIP_C := $(if $(wildcard net/lwipopts.h),$(addprefix $(LWIP)/, \
+    core/def.c core/dns.c core/inet_chksum.c core/init.c core/ip.c core/mem.c core/memp.c core/netif.c \
+    core/pbuf.c core/raw.c core/stats.c core/sys.c core/tcp.c core/tcp_in.c core/tcp_out.c core/timeouts.c \
+    core/udp.c core/ipv4/acd.c core/ipv4/autoip.c core/ipv4/dhcp.c core/ipv4/etharp.c core/ipv4/icmp.c \
+    core/ipv4/igmp.c core/ipv4/ip4.c core/ipv4/ip4_addr.c core/ipv4/ip4_frag.c netif/ethernet.c))
+CJSON := $(B)/deps/cjson
+CJSON_C := $(CJSON)/cJSON.c
+FOREIGN_C := $(LWIP_C) $(CJSON_C)
+
+NEWLIB := $(B)/newlib/x86_64-elf
+FETCHED := $(B)/deps/.fetched
+NEWLIB_BUILT := $(B)/newlib/.built
+
+# What a library or the image consists of is part of what it is made from: a source that goes away makes it anew.
+SOURCES_LIST := $(B)/.sources
+ALL_C := $(sort $(BOOT_C) $(BOOT_S) $(DRIVERS_C) $(NET_C) $(APPS_C) $(DEVICE_C) $(FOREIGN_C))
+$(shell mkdir -p $(B); echo '$(ALL_C)' | cmp -s - $(SOURCES_LIST) || echo '$(ALL_C)' >$(SOURCES_LIST))
+
+.PHONY: all run check check-long unit system lint image clean help deps model mutants fuzz
+all: $(IMAGE_ELF) image
+
+help:
+	@echo 'make             the image: $(IMAGE_ELF), $(IMAGE_EFI), $(IMAGE_DISK)'
+	@echo 'make run         boot it and blast UDP and TCP through a shaped link (host/sluice demo)'
+	@echo 'make check       lint, unit and system tests; ends with "N passed, N failed, N skipped"'
+	@echo 'make check-long  check, then model, mutants and fuzz'
+	@echo 'make unit        unit tests on the host, with address and undefined behaviour sanitizers'
+	@echo 'make system      tests of the booted image'
+	@echo 'make lint        clang build, format, cppcheck, shellcheck, layers, sizes'
+	@echo 'make model       exhaustive model of the stop/wake protocol'
+	@echo 'make mutants     breaks the driver on purpose: every mutant must be caught'
+	@echo 'make fuzz        fuzzers, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
+	@echo 'make image       EFI loader and GPT disk image'
+	@echo 'make deps        fetch and build what the image needs from outside'
+	@echo 'make clean       remove build/ but not the fetched sources (rm -r build for all)'
+	@echo 'SLUICE_DISTFILES=DIR  take the sources of third_party/pins from DIR instead of the Debian mirror'
+
+# ---------------------------------------------------------------- flags
+
+WARNINGS := -Wall -Wextra -Wconversion -Wshadow -Werror
+C_STANDARD := -std=gnu17
+# Our headers by path from the root ("drivers/virtio_net.h"), lwIP's configuration out of net/; foreign headers
+# as system headers, so that their warnings stay theirs.
+INCLUDES := -iquote . -iquote net -isystem $(LWIP)/include -isystem $(CJSON)
+
+# The image has one address space, is linked at its own address, and takes interrupts on the running stack: hence
+# no PIC and no red zone. Frame pointers carry the panic backtrace.
+IMAGE_MACHINE := -m64 -mno-red-zone -fno-pic -fno-pie -mcmodel=small -fcf-protection=none -fno-stack-protector \
+    -fno-asynchronous-unwind-tables -ffunction-sections -fdata-sections -fno-omit-frame-pointer
+IMAGE_CFLAGS := $(C_STANDARD) -O2 -g $(IMAGE_MACHINE) -nostdinc \
+    -isystem $(shell $(CC) -print-file-name=include) -isystem $(NEWLIB)/include $(INCLUDES)
+
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+HOST_CFLAGS := $(C_STANDARD) -O1 -g -DSLUICE_MODEL -fno-omit-frame-pointer -D_GNU_SOURCE $(INCLUDES)
+HOST_LIBS := $(addprefix $(B)/host/,libapps.a libnet.a libdevice.a libdrivers.a libboot.a)
+
+FUZZ_SECONDS ?= 60
+
+# ---------------------------------------------------------------- dependencies
+
+deps: $(NEWLIB_BUILT)
+
+$(FETCHED): third_party/pins host/fetch
+	@mkdir -p $(@D)
+	host/fetch $(B)/deps
+	@touch $@
+
+# Made by the fetch; nothing to run for them. Order-only, so that they are never older than it.
+$(FOREIGN_C): | $(FETCHED) ;
+
+# Full stdio with floating point, no wide characters, no system calls of its own. Compiled as the image is, above
+# all without a red zone.
+$(NEWLIB_BUILT): $(FETCHED)
+	@echo 'building newlib (a minute)'
+	@rm -rf $(B)/newlib && mkdir -p $(B)/newlib/obj
+	@cd $(B)/newlib/obj && { \
+	    ../../deps/newlib/newlib/configure --host=x86_64-elf --prefix=$(CURDIR)/$(B)/newlib \
+	        CC='$(CC)' AR=ar RANLIB=ranlib AS=as LD=ld NM=nm STRIP=strip OBJCOPY=objcopy READELF=readelf \
+	        --disable-multilib --disable-newlib-supplied-syscalls --disable-newlib-mb --disable-newlib-wide-orient \
+	        --enable-newlib-io-long-long --enable-newlib-io-c99-formats --enable-newlib-global-atexit \
+	        CFLAGS='-O2 $(IMAGE_MACHINE)' && \
+	    $(MAKE) && $(MAKE) install; } >../build.log 2>&1 || { tail -n 30 ../build.log >&2; exit 1; }
+	@rm -rf $(B)/newlib/obj
+	@touch $@
+
+# ---------------------------------------------------------------- objects
+
+# $(call objects,VARIANT,SOURCES): where the objects of one variant (image, host, fuzz) lie.
+objects = $(patsubst $(B)/deps/%.c,$(B)/$(1)/deps/%.o,$(patsubst %,$(B)/$(1)/%,$(patsubst %.S,%.o,$(patsubst %.c,%.o,$(filter-out $(B)/deps/%,$(2))))) \
+    $(filter $(B)/deps/%,$(2)))
+
+# Flags are part of what an object is made from: a changed Makefile makes all of ours anew, foreign ones too.
+$(B)/image/%.o: %.c Makefile | $(NEWLIB_BUILT)
+	@mkdir -p $(@D)
+	@echo 'CC       $<'
+	@$(CC) $(IMAGE_CFLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
+
+$(B)/image/%.o: %.S Makefile | $(NEWLIB_BUILT)
+	@mkdir -p $(@D)
+	@echo 'AS       $<'
+	@$(CC) $(IMAGE_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(B)/image/deps/%.o: $(B)/deps/%.c Makefile $(FETCHED) $(NEWLIB_BUILT)
+	@mkdir -p $(@D)
+	@echo 'CC       $<'
+	@$(CC) $(IMAGE_CFLAGS) -w -MMD -MP -c -o $@ $<
+
+$(B)/host/%.o: %.c Makefile | $(FETCHED)
+	@mkdir -p $(@D)
+	@echo 'HOSTCC   $<'
+	@$(CC) $(HOST_CFLAGS) $(WARNINGS) $(SANITIZE) -MMD -MP -c -o $@ $<
+
+# Address sanitizer only: undefined behaviour of foreign code is not ours to stop at.
+$(B)/host/deps/%.o: $(B)/deps/%.c Makefile $(FETCHED)
+	@mkdir -p $(@D)
+	@echo 'HOSTCC   $<'
+	@$(CC) $(HOST_CFLAGS) -w -fsanitize=address -MMD -MP -c -o $@ $<
+
+$(B)/fuzz/%.o: %.c Makefile | $(FETCHED)
+	@mkdir -p $(@D)
+	@echo 'FUZZCC   $<'
+	@$(CLANG) $(HOST_CFLAGS) $(WARNINGS) $(SANITIZE) -fsanitize=fuzzer-no-link -MMD -MP -c -o $@ $<
+
+$(B)/fuzz/deps/%.o: $(B)/deps/%.c Makefile $(FETCHED)
+	@mkdir -p $(@D)
+	@$(CLANG) $(HOST_CFLAGS) -w -fsanitize=address,fuzzer-no-link -MMD -MP -c -o $@ $<
+
+# ---------------------------------------------------------------- host libraries and unit tests
+
+$(B)/%.a: $(SOURCES_LIST)
+	@mkdir -p $(@D)
+	@rm -f $@
+	@ar rcsD $@ $(filter %.o,$^)
+
+define library_rules
+$(B)/$(1)/libboot.a: $(call objects,$(1),$(BOOT_PURE_C))
+$(B)/$(1)/libdrivers.a: $(call objects,$(1),$(DRIVERS_C))
+$(B)/$(1)/libdevice.a: $(call objects,$(1),$(DEVICE_C))
+$(B)/$(1)/libnet.a: $(call objects,$(1),$(NET_C) $(LWIP_C))
+$(B)/$(1)/libapps.a: $(call objects,$(1),$(filter-out apps/main.c,$(APPS_C)) $(CJSON_C))
+endef
+$(eval $(call library_rules,host))
+$(eval $(call library_rules,fuzz))
+
+UNIT_TESTS := $(patsubst tests/unit/%.c,$(B)/host/unit/%,$(UNIT_C))
+FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/bin/%,$(FUZZ_C))
+
+$(B)/host/unit/%: $(B)/host/tests/unit/%.o $(HOST_LIBS)
+	@mkdir -p $(@D)
+	@echo 'LINK     $@'
+	@$(CC) $(SANITIZE) -o $@ $< -Wl,--start-group $(HOST_LIBS) -Wl,--end-group -lcmocka -lm
+
+$(B)/fuzz/bin/%: $(B)/fuzz/tests/fuzz/%.o $(subst /host/,/fuzz/,$(HOST_LIBS))
+	@mkdir -p $(@D)
+	@echo 'LINK     $@'
+	@$(CLANG) $(SANITIZE) -fsanitize=fuzzer -o $@ $< \
+	    -Wl,--start-group $(subst /host/,/fuzz/,$(HOST_LIBS)) -Wl,--end-group -lm
+
+.SECONDARY:
+
+unit: $(UNIT_TESTS)
+	@$(PYTHON) tests/run_checks.py unit
+
+-include $(shell find $(B)/image $(B)/host $(B)/fuzz -name '*.d' 2>/dev/null)

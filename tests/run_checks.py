@@ -1,0 +1,152 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Runs groups of checks, shows their progress and counts them together.
+
+    tests/run_checks.py [lint] [unit] [system]
+
+lint    every lint-* target of the Makefile is one check
+unit    every program in build/host/unit; each cmocka test is one check
+system  pytest on tests/system
+
+The last line is `N passed, N failed, N skipped`; the exit code is 1 when anything failed or nothing passed.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+UNIT_SECONDS = 300  # a unit test program that takes longer hangs
+SYSTEM_SECONDS = 3600
+
+LINT_STEPS = ("clang", "format", "cppcheck", "shell", "layers", "size", "foreign")
+
+
+class Tally:
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+        self.names_failed = []
+
+    def add(self, passed=0, failed=0, skipped=0):
+        self.passed += passed
+        self.failed += failed
+        self.skipped += skipped
+
+    def fail(self, name):
+        self.failed += 1
+        self.names_failed.append(name)
+
+    def line(self):
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def show(verdict, name, started, detail=""):
+    print(f"{verdict:4} {name} ({time.monotonic() - started:.1f} s){detail}", flush=True)
+
+
+def run(command, timeout):
+    """Output and exit code; 124 and a note when the time is up."""
+    try:
+        done = subprocess.run(command, cwd=ROOT, timeout=timeout, check=False, text=True, errors="replace",
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.stdout, done.returncode
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout or b""
+        return output.decode(errors="replace") + f"\nno end after {timeout} s", 124
+
+
+def lint(tally):
+    for step in LINT_STEPS:
+        started = time.monotonic()
+        output, code = run(["make", "-s", "--no-print-directory", f"lint-{step}"], 900)
+        if code == 0 and output.startswith("skip: "):
+            tally.add(skipped=1)
+            show("skip", f"lint {step}", started, " " + output.split("\n", 1)[0])
+        elif code == 0:
+            tally.add(passed=1)
+            show("ok", f"lint {step}", started)
+        else:
+            print(output, end="")
+            tally.fail(f"lint {step}")
+            show("FAIL", f"lint {step}", started)
+
+
+def unit_counts(output):
+    """What cmocka's own lines say: passed, skipped, names of the failed. A program may run several groups."""
+    passed = sum(int(count) for count in re.findall(r"^\[  PASSED  \] (\d+) test\(s\)", output, re.M))
+    skipped = sum(int(count) for count in re.findall(r"^\[  SKIPPED \] (\d+) test\(s\)", output, re.M))
+    names = set(re.findall(r"^\[  (?:FAILED  |ERROR   )\] (\w+)$", output, re.M))
+    return passed, skipped, sorted(names)
+
+
+def unit(tally):
+    folder = os.path.join(ROOT, "build/host/unit")
+    sources = os.path.join(ROOT, "tests/unit")
+    names = sorted(name[:-2] for name in os.listdir(sources) if name.startswith("test_") and name.endswith(".c"))
+    for name in names:
+        started = time.monotonic()
+        output, code = run([os.path.join(folder, name)], UNIT_SECONDS)
+        passed, skipped, names_failed = unit_counts(output)
+        tally.add(passed, 0, skipped)
+        for test in names_failed:
+            tally.fail(f"{name}: {test}")
+        # A sanitizer or a signal ends the program without a word from cmocka.
+        if code != 0 and not names_failed:
+            tally.fail(f"{name}: ended with code {code}")
+        if code == 0 and passed + skipped == 0:
+            tally.fail(f"{name}: ran no test")
+        bad = code != 0 or passed + skipped == 0
+        if bad:
+            print(output, end="")
+        show("FAIL" if bad else "ok", f"unit {name}", started, f" {passed} tests")
+
+
+def system(tally):
+    folder = os.path.join(ROOT, "tests/system")
+    if not any(name.startswith("test_") for name in os.listdir(folder)):
+        return
+    report = os.path.join(ROOT, "build/system.xml")
+    if os.path.exists(report):
+        os.remove(report)
+    command = [sys.executable, "-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", f"--junitxml={report}", folder]
+    try:
+        code = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, timeout=SYSTEM_SECONDS, check=False).returncode
+    except subprocess.TimeoutExpired:
+        tally.fail(f"system: no end after {SYSTEM_SECONDS} s")
+        return
+    try:
+        suites = ElementTree.parse(report).getroot().iter("testcase")
+    except (OSError, ElementTree.ParseError):
+        tally.fail(f"system: pytest ended with code {code} and no report")
+        return
+    seen = tally.failed
+    for case in suites:
+        if case.find("failure") is not None or case.find("error") is not None:
+            tally.fail(f"system {case.get('classname')}: {case.get('name')}")
+        elif case.find("skipped") is not None:
+            tally.add(skipped=1)
+        else:
+            tally.add(passed=1)
+    if code != 0 and tally.failed == seen:
+        tally.fail(f"system: pytest ended with code {code}")
+
+
+def main():
+    groups = {"lint": lint, "unit": unit, "system": system}
+    asked = sys.argv[1:]
+    if not asked or any(name not in groups for name in asked):
+        sys.exit(__doc__)
+    tally = Tally()
+    for name in asked:
+        groups[name](tally)
+    for name in tally.names_failed:
+        print(f"FAILED {name}")
+    print(tally.line(), flush=True)
+    sys.exit(1 if tally.failed or not tally.passed else 0)
+
+
+if __name__ == "__main__":
+    main()
