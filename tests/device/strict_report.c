@@ -37,8 +37,8 @@ void strict_violate(struct strict_report *report, enum strict_clause clause, con
     vsnprintf(report->first[clause], STRICT_CONTEXT_BYTES, format, args);
     va_end(args);
     if (report->loud) {
-        fprintf(stderr, "violation %s: %s (%s)\n", strict_clause_id[clause],
-                report->first[clause], strict_clause_text[clause]);
+        fprintf(stderr, "violation %s: %s (%s)\n", strict_clause_id[clause], report->first[clause],
+                strict_clause_text[clause]);
     }
 }
 

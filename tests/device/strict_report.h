@@ -32,8 +32,8 @@ extern const char *const strict_clause_strength[STRICT_CLAUSES];
 extern const char *const strict_clause_text[STRICT_CLAUSES];
 
 /* Counts one violation and keeps the words of the first. */
-void strict_violate(struct strict_report *report, enum strict_clause clause, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void strict_violate(struct strict_report *report, enum strict_clause clause, const char *format,
+                    ...) __attribute__((format(printf, 3, 4)));
 
 /* Clauses checked at least once, and violated at least once. */
 unsigned strict_report_checked(const struct strict_report *report);
