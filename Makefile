@@ -87,7 +87,8 @@ INCLUDES := -iquote . -iquote net -isystem $(LWIP)/include -isystem $(CJSON)
 # no PIC and no red zone. Frame pointers carry the panic backtrace.
 IMAGE_MACHINE := -m64 -mno-red-zone -fno-pic -fno-pie -mcmodel=small -fcf-protection=none -fno-stack-protector \
     -fno-asynchronous-unwind-tables -ffunction-sections -fdata-sections -fno-omit-frame-pointer
-IMAGE_CFLAGS := $(C_STANDARD) -O2 -g $(IMAGE_MACHINE) -nostdinc \
+# newlib has the type but not its limit, by whose absence lwIP decides to define the type itself.
+IMAGE_CFLAGS := $(C_STANDARD) -O2 -g $(IMAGE_MACHINE) -DSSIZE_MAX=__LONG_MAX__ -nostdinc \
     -isystem $(shell $(CC) -print-file-name=include) -isystem $(NEWLIB)/include $(INCLUDES)
 
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
@@ -164,6 +165,33 @@ $(B)/fuzz/%.o: %.c Makefile | $(FETCHED)
 $(B)/fuzz/deps/%.o: $(B)/deps/%.c Makefile $(FETCHED)
 	@mkdir -p $(@D)
 	@$(CLANG) $(HOST_CFLAGS) -w -fsanitize=address,fuzzer-no-link -MMD -MP -c -o $@ $<
+
+# ---------------------------------------------------------------- the image
+
+IMAGE_OBJECTS := $(call objects,image,$(BOOT_S) $(BOOT_C) $(DRIVERS_C) $(NET_C) $(APPS_C) $(FOREIGN_C))
+IMAGE_LINK := $(CC) -m64 -static -no-pie -nostdlib -T linker.ld -Wl,--gc-sections -Wl,--build-id=none \
+    -Wl,-z,noexecstack -Wl,-z,max-page-size=4096 -Wl,--no-warn-rwx-segments
+IMAGE_LIBS := -L$(NEWLIB)/lib -Wl,--start-group -lc -lm -lgcc -Wl,--end-group
+
+# Linked twice: the panic's symbol table is made of the first link and sits where it moves nothing in the second.
+$(B)/image/unnamed.elf: $(IMAGE_OBJECTS) linker.ld $(SOURCES_LIST)
+	@echo '.section .symbols, "a"; .balign 8; .globl symbols_table, symbols_count, symbols_names' >$(@D)/no_symbols.S
+	@echo 'symbols_table: .quad 0; symbols_count: .long 0; symbols_names: .byte 0' >>$(@D)/no_symbols.S
+	@$(CC) -c -o $(@D)/no_symbols.o $(@D)/no_symbols.S
+	@$(IMAGE_LINK) -o $@ $(IMAGE_OBJECTS) $(@D)/no_symbols.o $(IMAGE_LIBS)
+
+$(B)/image/symbols.S: $(B)/image/unnamed.elf
+	@nm -n $< | awk '$$2 ~ /^[tTwW]$$/ { print substr($$1, 9), $$3 }' | awk ' \
+	    BEGIN { print ".section .symbols, \"a\"\n.balign 8\n.globl symbols_table, symbols_count, symbols_names\nsymbols_table:" } \
+	    { print ".long 0x" $$1 ", " at + 0; names = names ".asciz \"" $$2 "\"\n"; at += length($$2) + 1 } \
+	    END { print "symbols_count: .long " NR "\nsymbols_names:\n" names }' >$@
+
+$(IMAGE_ELF): $(B)/image/symbols.S $(IMAGE_OBJECTS)
+	@echo 'LINK     $@'
+	@$(CC) -c -o $(B)/image/symbols.o $<
+	@$(IMAGE_LINK) -o $@ $(IMAGE_OBJECTS) $(B)/image/symbols.o $(IMAGE_LIBS)
+	@test "$$(nm -n $@ | grep -i ' [tw] ')" = "$$(nm -n $(B)/image/unnamed.elf | grep -i ' [tw] ')" || \
+	    { echo 'the symbol table moved the code that it describes' >&2; rm -f $@; exit 1; }
 
 # ---------------------------------------------------------------- host libraries and unit tests
 

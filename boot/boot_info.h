@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  *
- * What the machine was handed over with. Both ways in (PVH, EFI) fill the same struct, so that nothing behind
- * kernel_main() knows which one it was.
+ * What the machine was handed over with. Both ways in (PVH, EFI) fill the same struct, so that
+ * nothing behind kernel_main() knows which one it was.
  */
 #ifndef SLUICE_BOOT_BOOT_INFO_H
 #define SLUICE_BOOT_BOOT_INFO_H
@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* EFI firmware fragments its map; more entries than this are merged or, when they do not touch, left unused. */
+/* EFI firmware fragments its map; more entries than this are merged or, when they do not touch,
+ * left unused. */
 #define BOOT_MEMORY_MAX 128u
 
 /* Longest configuration, the final NUL included. */
@@ -45,11 +46,12 @@ struct boot_info {
 };
 
 /* Read by name from efi_main.c, which is compiled apart from the image. */
-static_assert(offsetof(struct boot_info, memory) == 32, "boot_info: the loader has the same layout");
+static_assert(offsetof(struct boot_info, memory) == 32,
+              "boot_info: the loader has the same layout");
 
 /*
- * The image's first C function, on its own stack and under the entry's page tables, interrupts off. Brings the
- * machine up, calls sluice_main() and leaves with its result.
+ * The image's first C function, on its own stack and under the entry's page tables, interrupts off.
+ * Brings the machine up, calls sluice_main() and leaves with its result.
  */
 _Noreturn void kernel_main(const struct boot_info *info);
 

@@ -9,8 +9,9 @@
 #include <stdint.h>
 
 /*
- * Writes, with a carriage return before each line feed. Waits for the port, but a port that takes nothing for
- * some time, or is not there, costs that time once only: then bytes are dropped until it takes some again.
+ * Writes, with a carriage return before each line feed. Waits for the port, but a port that takes
+ * nothing for some time, or is not there, costs that time once only: then bytes are dropped until
+ * it takes some again.
  */
 void console_write(const char *text, size_t bytes);
 
