@@ -73,10 +73,10 @@ def main():
     print("ready", flush=True)
     while True:
         request, _ = sock.recvfrom(2048)
+        print("message", flush=True)
         reply = answer(request, lease, server)
         if reply:
             sock.sendto(reply, ("255.255.255.255", CLIENT_PORT))
-            print(f"lease {lease}", flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ and are excluded here: bridge-nf-call-* (detaches them), an address the bridge h
 are clones), and a promiscuous capture on the bridge (the same).
 """
 
-import os
 from dataclasses import dataclass
 
 import counters
@@ -147,6 +146,9 @@ class Lab:
         if self.server:
             self.server.stop()
 
+    def kill_server(self):
+        self.server.kill()
+
     def set_device(self, device, up):
         shell.run("ip", "link", "set", device, "up" if up else "down")
 
@@ -171,7 +173,3 @@ class Lab:
         if self.server and self.server.died:
             causes.append(self.server.died)
         return causes
-
-
-def default_image():
-    return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "build", "sluice.elf")

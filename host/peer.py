@@ -111,8 +111,16 @@ class DhcpServer:
         self._process = shell.start(
             shell.in_netns(netns, *argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
         )
-        if not self._process.stdout.readline():
+        if not self._process.stdout.readline():  # "ready"
             raise SluiceError(EXIT_PEER, f"the DHCP server on {device} did not start")
+        os.set_blocking(self._process.stdout.fileno(), False)
+
+    def messages(self):
+        """Datagrams that clients sent to it since the last call."""
+        try:
+            return os.read(self._process.stdout.fileno(), 65536).count(b"\n")
+        except BlockingIOError:
+            return 0
 
     def stop(self):
         _end(self._process, signal.SIGKILL)

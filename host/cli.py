@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What each command does: outside it checks and enters the sandbox, inside it runs."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import accel
+import demo
+import options
+import report
+import sandbox
+import shell
+from errors import EXIT_INVALID, EXIT_OK, EXIT_PEER, EXIT_USAGE, SluiceError
+from lab import Lab, LabSpec
+from rows import Test, run_test
+from vm import BOOT_EFI, VmSpec
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ELF, DISK = os.path.join(ROOT, "build", "sluice.elf"), os.path.join(ROOT, "build", "sluice.img")
+JSON_FD_VARIABLE, PCAP_FD_VARIABLE = "SLUICE_JSON_FD", "SLUICE_PCAP_FD"
+
+
+def main(argv):
+    args = options.parse(argv)
+    shell.set_verbose(args.verbose)
+    return inside(args) if sandbox.inside() else outside(args, argv)
+
+
+def outside(args, argv):
+    """Checks that need no namespace come first, so that their message is the only thing that happens."""
+    if os.path.realpath(ROOT).startswith("/run/"):
+        raise SluiceError(EXIT_PEER, f"{ROOT} is below /run, which a private one will hide: move the checkout")
+    fds = []
+    if args.command != "lab":
+        _require_image(DISK if args.boot == BOOT_EFI else ELF)
+        accel.choose(args.accel)
+        if args.json and args.json != "-":
+            fds.append(_open_output("--json", args.json, JSON_FD_VARIABLE))
+        if args.command == "run" and args.pcap:
+            fds.append(_open_output("--pcap", args.pcap, PCAP_FD_VARIABLE))
+    return sandbox.enter([sys.executable, "-B", sys.argv[0], *argv], fds)
+
+
+def _open_output(option, path, variable):
+    """Opened here: inside, the path may lie below the private /run. Inside it is reached by its number."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    except OSError as e:
+        raise SluiceError(EXIT_USAGE, f"argument {option}: cannot write {path}: {e.strerror}") from None
+    os.environ[variable] = str(fd)
+    return fd
+
+
+def _require_image(path):
+    if os.path.exists(path):
+        return
+    argv = ["make", "-s", "-C", ROOT, os.path.relpath(path, ROOT)]
+    print(f"sluice: {os.path.basename(path)} is not built yet: {' '.join(argv)}", file=sys.stderr)
+    try:
+        done = subprocess.run(argv, stdout=sys.stderr, check=False)
+    except FileNotFoundError:
+        raise shell.missing("make") from None
+    if done.returncode != 0 or not os.path.exists(path):
+        raise SluiceError(EXIT_PEER, f"{path} is missing and `make` could not build it")
+
+
+def inside(args):
+    sandbox.settle()
+    if args.command == "lab":
+        return _run_lab(args)
+    out = sys.stderr if args.json == "-" else sys.stdout
+
+    def say(line=""):
+        print(line, file=out, flush=True)
+
+    accelerator, why = accel.choose(args.accel)
+    say(f"accelerator: {why}; link {args.link or 'not shaped'}, queue {args.queue} packets, to {args.to}")
+    rows, code, verdict = [], EXIT_INVALID, "interrupted"
+    try:
+        with Lab(lab_spec(args)) as lab:
+            rows, code, verdict = _measure(args, accelerator, lab, say)
+    except SluiceError as e:
+        code, verdict = e.code, str(e)
+    for line in report.tables(rows):
+        say(line)
+    say()
+    say(f"{'pass' if code == EXIT_OK else f'FAIL ({code})'}: {verdict}")
+    if args.json:
+        _write_json(args.json, report.json_object(report.host_facts(accelerator), rows, verdict, code))
+    if code and out is sys.stdout:
+        print(f"sluice: {verdict}", file=sys.stderr)
+    return code
+
+
+def _measure(args, accelerator, lab, say):
+    def on_line(line):
+        say(f"  {line}")
+
+    test = base_test(args, accelerator)
+    if args.command == "demo":
+        rows = demo.run(lab, test, lambda title: say(f"\n{title}"), on_line)
+        return rows, *demo.verdict(rows)
+    rows = run_test(lab, run_options(test, args), on_line)
+    return rows, *report.run_verdict(rows)
+
+
+def _run_lab(args):
+    with Lab(lab_spec(args)):
+        argv = args.argv or [os.environ.get("SHELL", "/bin/sh")]
+        shell.show(argv)
+        try:
+            code = subprocess.run(argv, check=False).returncode
+        except OSError as e:
+            raise SluiceError(EXIT_USAGE, f"{argv[0]}: {e.strerror}") from None
+    return code if code >= 0 else 128 - code
+
+
+def lab_spec(args):
+    return LabSpec(link=args.link, queue_pkts=args.queue, to=args.to, mtu=args.mtu, dhcp=args.ip == "dhcp")
+
+
+def base_test(args, accelerator):
+    """What demo and run have in common."""
+    pcap_fd = os.environ.get(PCAP_FD_VARIABLE)
+    machine = VmSpec(
+        kernel=ELF,
+        image=DISK,
+        boot=args.boot,
+        machine=args.machine,
+        accel=accelerator,
+        device_options=tuple(args.device),
+        pcap=f"/proc/{os.getpid()}/fd/{pcap_fd}" if pcap_fd else None,
+    )
+    return Test(
+        time_s=args.time,
+        sndbuf_bytes=args.sndbuf,
+        ip=args.ip,
+        mtu=args.mtu,
+        guest=tuple(args.guest),
+        vm=machine,
+    )
+
+
+def run_options(test, args):
+    return replace(
+        test,
+        protocol=args.test,
+        size_bytes=args.size,
+        rate=args.rate,
+        parallel=args.parallel,
+        reverse=args.reverse,
+        bidir=args.bidir,
+        window_bytes=args.window,
+        faults=tuple(args.fault),
+        busy=args.busy,
+    )
+
+
+def _write_json(where, value):
+    text = json.dumps(value, indent=2) + "\n"
+    if where == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    with os.fdopen(int(os.environ[JSON_FD_VARIABLE]), "w", encoding="utf-8") as f:
+        f.write(text)

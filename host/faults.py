@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Faults that a test can ask for: NAME@SECONDS[:DURATION], seconds after the guest's first line.
+
+Without a duration a fault stays. A row with a fault in it is not valid, and says so, whatever its figures; only
+a stall loses nothing by itself, and a row with one that ended is judged like any other.
+"""
+
+from dataclasses import dataclass
+
+from errors import EXIT_PEER
+
+# A guest that has not noticed a lasting fault after this time is ended by the host.
+NOTICE_S = 8.5
+HARMLESS = ("stall", "pause")
+
+MEANING = {
+    "link": "the virtio link goes down (QEMU's set_link)",
+    "tap": "the tap goes down",
+    "nic": "the NIC goes down",
+    "server": "the iperf3 server is killed",
+    "stall": "the tap takes no frame (needs a shaped link)",
+    "pause": "QEMU stops the guest",
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    at_s: float
+    duration_s: float | None = None
+
+    @property
+    def spoils(self):
+        return self.name not in HARMLESS or self.duration_s is None
+
+    def __str__(self):
+        lasting = "" if self.duration_s is None else f" for {self.duration_s:g} s"
+        return f"fault {self.name} after {self.at_s:g} s{lasting}: {MEANING[self.name]}"
+
+
+def parse(text):
+    """Raises ValueError with what is allowed."""
+    allowed = "NAME@SECONDS[:DURATION] with NAME one of " + ", ".join(MEANING)
+    name, _, times = text.partition("@")
+    at, _, duration = times.partition(":")
+    try:
+        fault = Fault(name, float(at), float(duration) if duration else None)
+    except ValueError:
+        raise ValueError(allowed) from None
+    if name not in MEANING or fault.at_s < 0 or (fault.duration_s or 0) < 0:
+        raise ValueError(allowed)
+    if name == "server" and fault.duration_s is not None:
+        raise ValueError("server@SECONDS: a killed server does not come back")
+    return fault
+
+
+def timers(fault, lab, vm):
+    """(seconds, callable) pairs for VM.wait."""
+    start, end = {
+        "link": (lambda: vm.set_link(False), lambda: vm.set_link(True)),
+        "tap": (lambda: lab.set_device("tap0", False), lambda: lab.set_device("tap0", True)),
+        "nic": (lambda: lab.set_device("veth0", False), lambda: lab.set_device("veth0", True)),
+        "server": (lab.kill_server, None),
+        "stall": (vm.stall_tap, vm.unstall_tap),
+        "pause": (vm.pause, vm.resume),
+    }[fault.name]
+    result = [(fault.at_s, start)]
+    if fault.duration_s is not None:
+        result.append((fault.at_s + fault.duration_s, end))
+    else:
+        reason = f"{MEANING[fault.name]}, and the guest did not notice within {NOTICE_S:g} s"
+        result.append((fault.at_s + NOTICE_S, lambda: vm.give_up(EXIT_PEER, reason)))
+    return result

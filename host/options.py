@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The command line: every option, what it allows, and an error that names all three (option, value, allowed)."""
+
+import argparse
+import re
+import sys
+
+import faults
+import vm
+from errors import EXIT_USAGE
+
+KIB = 1024
+UDP_SIZE, TCP_SIZE = (16, 65507), (1, 1048576)
+SNDBUF = (4096, 1 << 30)
+GUEST_KEY = re.compile(r"[a-z0-9_.]+=\S*\Z")
+DEFAULT_SNDBUF_BYTES = 1 << 20
+_suffix = {"": 1, "k": KIB, "m": KIB**2, "g": KIB**3}
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        print(f"sluice: {message} (`{self.prog} --help` lists what there is)", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+
+
+def _bad(text, allowed):
+    return argparse.ArgumentTypeError(f"{text!r} is not allowed: {allowed}")
+
+
+def integer(low, high, what):
+    def parse(text):
+        if not re.fullmatch(r"\d+", text) or not low <= int(text) <= high:
+            raise _bad(text, f"{what}, {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def size(low, high, none=False):
+    """Bytes with an optional K, M or G (1024 based); `none` gives None."""
+    allowed = f"bytes, {low} to {high}, with an optional K, M or G" + (", or none" if none else "")
+
+    def parse(text):
+        if none and text == "none":
+            return None
+        match = re.fullmatch(r"(\d+)([kmg]?)", text.lower())
+        value = int(match[1]) * _suffix[match[2]] if match else -1
+        if not low <= value <= high:
+            raise _bad(text, allowed)
+        return value
+
+    return parse
+
+
+def seconds(low, high):
+    def parse(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not low <= value <= high:
+            raise _bad(text, f"seconds, {low} to {high}")
+        return value
+
+    return parse
+
+
+def rate(text):
+    """The guest's notation: bits/s with an optional k, m or g (1000 based)."""
+    if not re.fullmatch(r"\d+(\.\d+)?[kmg]?(bit|bps)?", text.lower()):
+        raise _bad(text, "bits/s such as 50m or 1.5g, 0 for as fast as it goes")
+    return text
+
+
+def link(text):
+    """What tc takes, or none."""
+    if text == "none":
+        return None
+    if not re.fullmatch(r"\d+(\.\d+)?[kmg]?bit", text.lower()) or float(re.match(r"[\d.]+", text)[0]) <= 0:
+        raise _bad(text, "a rate such as 100mbit or 1gbit, or none")
+    return text.lower()
+
+
+def guest_word(text):
+    if not GUEST_KEY.match(text):
+        raise _bad(text, "KEY=VALUE without blanks, a key of docs/configuration.md")
+    return text
+
+
+def fault(text):
+    try:
+        return faults.parse(text)
+    except ValueError as e:
+        raise _bad(text, str(e)) from None
+
+
+def _add_lab(p):
+    g = p.add_argument_group("the path")
+    g.add_argument("--link", type=link, default="100mbit", metavar="RATE",
+                   help="rate of the NIC, e.g. 100mbit, or none for no shaping (default: %(default)s)")  # fmt: skip
+    g.add_argument("--queue", type=integer(1, 1000000, "packets"), default=1000, metavar="PKTS",
+                   help="length of the NIC's queue in packets (default: %(default)s)")  # fmt: skip
+    g.add_argument("--to", choices=("ext", "host"), default="ext",
+                   help="where the iperf3 server is: behind the NIC, or on the bridge (default: %(default)s)")  # fmt: skip
+    g.add_argument("--mtu", type=integer(576, 65535, "bytes"), default=1500, metavar="BYTES",
+                   help="IP MTU of every device on the path (default: %(default)s)")  # fmt: skip
+    g.add_argument("--ip", choices=("static", "dhcp"), default="static",
+                   help="how the guest gets its address (default: %(default)s)")  # fmt: skip
+
+
+def _add_vm(p):
+    g = p.add_argument_group("the virtual machine")
+    g.add_argument("--sndbuf", type=size(*SNDBUF, none=True), default=DEFAULT_SNDBUF_BYTES, metavar="BYTES|none",
+                   help="limit of the tap's send buffer (default: %(default)s)")  # fmt: skip
+    g.add_argument("--accel", choices=("auto", "kvm", "tcg"), default="auto",
+                   help="auto: KVM when /dev/kvm is usable, else TCG (default: %(default)s)")  # fmt: skip
+    g.add_argument("--machine", choices=vm.MACHINES, default="q35", help="(default: %(default)s)")
+    g.add_argument("--boot", choices=(vm.BOOT_PVH, vm.BOOT_EFI), default=vm.BOOT_PVH,
+                   help="pvh: QEMU loads the ELF; efi: OVMF boots the disk image (default: %(default)s)")  # fmt: skip
+    g.add_argument("--device", action="append", default=[], metavar="OPTION=VALUE",
+                   help="one more option for -device virtio-net-pci, e.g. tx_queue_size=512 (repeatable)")  # fmt: skip
+    g.add_argument("--guest", action="append", type=guest_word, default=[], metavar="KEY=VALUE",
+                   help="one more word of the guest's configuration, see docs/configuration.md (repeatable)")  # fmt: skip
+
+
+def _add_output(p):
+    g = p.add_argument_group("output")
+    g.add_argument("--json", metavar="FILE|-",
+                   help="write one JSON object (docs/results.md); with - it is all that goes to standard output")  # fmt: skip
+    g.add_argument("--verbose", action="store_true", help="show every command that is run")
+
+
+def _add_test(p):
+    g = p.add_argument_group("the test")
+    g.add_argument("--size", metavar="BYTES",
+                   help="payload of a datagram (16 to 65507, default 1024) or of one write (1 to 1M, default 128K)")  # fmt: skip
+    g.add_argument("--time", type=seconds(0.1, 86400), default=10.0, metavar="S", help="(default: %(default)g)")
+    g.add_argument("--rate", type=rate, metavar="RATE", help="bits/s of each stream, e.g. 50m (default: no limit)")
+    g.add_argument("--parallel", type=integer(1, 128, "streams"), default=1, metavar="N", help="(default: 1)")
+    g.add_argument("--reverse", action="store_true", help="the server sends")
+    g.add_argument("--bidir", action="store_true", help="both send at once")
+    g.add_argument("--window", type=size(0, 16 << 20), metavar="BYTES", help="tcp: limit of the window, 4K to 16M")
+    g.add_argument("--fault", action="append", type=fault, default=[], metavar="NAME@S[:DURATION]",
+                   help="break something S seconds after the guest's first line: "
+                   + "; ".join(f"{k}: {v}" for k, v in faults.MEANING.items()) + " (repeatable)")  # fmt: skip
+    g.add_argument("--pcap", metavar="FILE", help="capture all frames of the guest (QEMU's filter-dump)")
+    g.add_argument("--busy", action="store_true", help="let the server be busy with another client")
+
+
+def parser():
+    top = Parser(prog="sluice", description="Blast UDP and TCP from a virtio-net unikernel through a real host path, "
+                 "and see where each packet went.")  # fmt: skip
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    demo = commands.add_parser("demo", help="UDP without and with the tap's limit, then TCP, and a table",
+                               description="UDP without and with the tap's send buffer limit, then TCP.")  # fmt: skip
+    demo.add_argument("--time", type=seconds(0.5, 3600), default=5.0, metavar="S",
+                      help="seconds of each row (default: %(default)g)")  # fmt: skip
+    _add_lab(demo)
+    _add_vm(demo)
+    _add_output(demo)
+    run = commands.add_parser("run", help="one test", description="Run one test and account for every packet.")
+    run.add_argument("test", choices=("udp", "tcp"))
+    _add_test(run)
+    _add_lab(run)
+    _add_vm(run)
+    _add_output(run)
+    lab = commands.add_parser("lab", help="build the network and run a command, or a shell, in it",
+                              description="Build the network and run a command, or a shell, in it.")  # fmt: skip
+    _add_lab(lab)
+    lab.add_argument("--verbose", action="store_true", help="show every command that is run")
+    lab.add_argument("argv", nargs="*", metavar="COMMAND", help="after --, what to run (default: a shell)")
+    return top
+
+
+def parse(argv):
+    """Parsed and checked options. An error ends the program with code 1 before anything was touched."""
+    top = parser()
+    args = top.parse_args(argv)
+    if args.command == "run":
+        _check_run(top, args)
+    if args.command in ("run", "demo") and args.boot == vm.BOOT_EFI and args.machine == "microvm":
+        top.error("--boot efi and --machine microvm do not go together: the firmware has no microvm; allowed: q35, pc")
+    return args
+
+
+def _check_run(top, args):
+    if args.size is not None:
+        low, high = UDP_SIZE if args.test == "udp" else TCP_SIZE
+        try:
+            args.size = size(low, high)(args.size)
+        except argparse.ArgumentTypeError as e:
+            top.error(f"argument --size: {e}")
+    if args.window is not None and (args.test == "udp" or 0 < args.window < 4096):
+        top.error(f"argument --window: {args.window} is not allowed: tcp only, 0 or 4096 to {16 << 20} bytes")
+    if args.reverse and args.bidir:
+        top.error("--reverse and --bidir do not go together")
+    if any(f.name == "stall" for f in args.fault) and args.link is None:
+        top.error("--fault stall and --link none do not go together: a stall needs frames queued behind the tap")

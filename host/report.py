@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a person reads: the tables, the JSON object and the words of the verdict."""
+
+import os
+import subprocess
+
+from rows import TO_HOST
+
+MEGA = 1e6
+PLACES = (
+    ("nic_dropped", "NIC queue"),
+    ("tap_dropped", "tap"),
+    ("device_dropped", "bridge, veth"),
+    ("receiver_dropped", "receiver's socket"),
+    ("no_port", "no port"),
+    ("guest_dropped", "guest"),
+    ("tail_unread", "tail unread"),
+    ("incomplete", "incomplete"),
+    ("unaccounted", "UNACCOUNTED"),
+)
+
+
+def host_facts(accelerator):
+    try:
+        out = subprocess.run(["qemu-system-x86_64", "--version"], capture_output=True, text=True, check=False).stdout
+        qemu = out.splitlines()[0].removeprefix("QEMU emulator version ")
+    except (OSError, IndexError):
+        qemu = None
+    uname = os.uname()
+    return {
+        "kernel": f"{uname.sysname} {uname.release}",
+        "qemu": qemu,
+        "accelerator": accelerator,
+        "cpus": os.cpu_count(),
+    }
+
+
+def json_object(host, rows, verdict, code):
+    return {"host": host, "rows": rows, "verdict": verdict, "ok": code == 0, "exit_code": code}
+
+
+def sndbuf_words(sndbuf):
+    return "no limit" if sndbuf is None else f"sndbuf {sndbuf}"
+
+
+def where_lost(row):
+    """The places that lost something, largest first. Of fragmented datagrams the datagrams are named."""
+    places = [(row[key], name) for key, name in PLACES if row.get(key)]
+    if row.get("incomplete"):
+        places = [(n, f"{name} (frames)" if name in ("NIC queue", "tap", "bridge, veth") else name) for n, name in places]
+    places.sort(reverse=True)
+    return ", ".join(f"{name} {count}" for count, name in places) or "-"
+
+
+def _mbits(value):
+    return f"{value / MEGA:.2f}"
+
+
+def _layout(header, body):
+    """Columns as wide as their widest cell; numbers to the right, the first and the last column to the left."""
+    table = [header, *body]
+    widths = [max(len(line[i]) for line in table) for i in range(len(header))]
+    last = len(header) - 1
+    lines = []
+    for line in table:
+        cells = [c.ljust(w) if i in (0, last) else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "-" * max(map(len, lines)))
+    return lines
+
+
+def _name(row):
+    name = row["test"].upper()
+    if row["test"] == "udp":
+        name += f" {row['size_bytes']}"
+    if row["direction"] != TO_HOST:
+        name += " to guest"
+    return f"{name}, {sndbuf_words(row['sndbuf_bytes'])}"
+
+
+def datagram_table(rows):
+    header = ["", "sent", "Mbit/s", "received", "Mbit/s", "lost", "stops", "where"]
+    body = []
+    for row in rows:
+        lost = row["sent"] - row["received"]
+        percent = 100.0 * lost / row["sent"] if row["sent"] else 0.0
+        body.append([
+            _name(row), str(row["sent"]), _mbits(row["sent_bits_per_second"]), str(row["received"]),
+            _mbits(row["received_bits_per_second"]), f"{lost} ({percent:.1f} %)" if lost else "0",
+            str(row["tx_stops"]), where_lost(row),
+        ])  # fmt: skip
+    return _layout(header, body)
+
+
+def stream_table(rows):
+    header = ["", "Mbit/s", "retransmits", "NIC drops", "stops", ""]
+    body = [
+        [_name(r), _mbits(r["bits_per_second"]), str(r["retransmits"]), str(r["nic_dropped"]), str(r["tx_stops"]), ""]
+        for r in rows
+    ]
+    return _layout(header, body)
+
+
+def tables(rows):
+    """Lines of text: one table of the datagram rows, one of the stream rows, then what is wrong with a row."""
+    lines = []
+    datagrams = [r for r in rows if "sent" in r]
+    streams = [r for r in rows if "bits_per_second" in r]
+    for some, table in ((datagrams, datagram_table), (streams, stream_table)):
+        if some:
+            lines += ["", *table(some)]
+    for row in rows:
+        if not row["valid"]:
+            lines += ["", f"not valid: {_name(row)}: {row['invalid_reason']}"]
+    return lines
+
+
+def run_verdict(rows):
+    """(exit code, words) of a single test."""
+    bad = [r for r in rows if not r["valid"]]
+    if bad:
+        return bad[0]["exit_code"], bad[0]["invalid_reason"]
+    words = []
+    for row in rows:
+        if "sent" in row:
+            lost = row["sent"] - row["received"]
+            fate = f"lost {lost}: {where_lost(row)}" if lost else "lost nothing"
+            words.append(f"{row['sent']} datagrams {row['direction'].replace('-', ' ')}, {fate}")
+        else:
+            words.append(f"{_mbits(row['bits_per_second'])} Mbit/s {row['direction'].replace('-', ' ')}")
+    return 0, "; ".join(words) + "; every packet is accounted for" * any("sent" in r for r in rows)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""One test, from a fresh iperf3 server and a booted guest to the rows of the report."""
+
+import time
+from dataclasses import dataclass, field, replace
+
+import accounts
+import counters
+import faults
+import peer
+from errors import EXIT_DRIVER, EXIT_INVALID, EXIT_OK, EXIT_PEER
+from lab import GUEST_IP, GUEST_MAC, PREFIX
+from sandbox import kernel_limit
+from vm import VM, VmSpec
+
+BOOT_S, AFTER_S = 15.0, 20.0  # what a test may take beside its sending time
+EFI_BOOT_S = 60.0
+SETTLE_S = 3.0  # the longest wait for the NIC's queue to run empty
+SERVER_GONE_S = 6.0
+TO_HOST, TO_GUEST = "guest-to-host", "host-to-guest"
+IPERF_MIN_WINDOW_BYTES = 4096
+# The guest's own periods without a word: its row interval and its drain.
+GUEST_QUIET_KEYS = ("interval", "drain")
+
+
+@dataclass(frozen=True)
+class Test:
+    """What is asked for. guest: further key=value words, which override what is derived here."""
+
+    protocol: str = "udp"
+    size_bytes: int | None = None  # None: the guest's default
+    time_s: float = 10.0
+    rate: str | None = None  # bits/s in the guest's notation
+    parallel: int = 1
+    reverse: bool = False
+    bidir: bool = False
+    window_bytes: int | None = None
+    sndbuf_bytes: int | None = None  # of the tap; None: no limit
+    ip: str = "static"
+    mtu: int = 1500
+    guest: tuple = ()
+    faults: tuple = ()
+    busy: bool = False  # somebody else is being served
+    vm: VmSpec = field(default_factory=VmSpec)
+    label: str = ""
+
+    @property
+    def payload_bytes(self):
+        return self.size_bytes or (1024 if self.protocol == "udp" else 131072)
+
+    @property
+    def streams(self):
+        return self.parallel * (2 if self.bidir else 1)
+
+
+def peer_window_bytes():
+    """The socket buffer to ask the receiver for. The kernel doubles what it is asked for, up to its limit, and
+    iperf3 refuses a test whose send buffer came out smaller than asked: twice the smaller limit fits both."""
+    return 2 * min(kernel_limit("rmem_max"), kernel_limit("wmem_max"))
+
+
+def guest_words(test, lab):
+    """The guest's configuration, as key=value words."""
+    words = {"test": test.protocol, "server": lab.server_ip, "time": f"{test.time_s:g}"}
+    words["ip"] = "dhcp" if test.ip == "dhcp" else f"{GUEST_IP}/{PREFIX}"
+    if test.size_bytes is not None:
+        words["size"] = str(test.size_bytes)
+    if test.rate is not None:
+        words["rate"] = test.rate
+    if test.parallel != 1:
+        words["parallel"] = str(test.parallel)
+    for name in ("reverse", "bidir"):
+        if getattr(test, name):
+            words[name] = "on"
+    if test.window_bytes is not None:
+        words["window"] = str(test.window_bytes)
+    if test.protocol == "udp" and peer_window_bytes() >= IPERF_MIN_WINDOW_BYTES:
+        words["peer_window"] = str(peer_window_bytes())
+    for word in test.guest:
+        key, _, value = word.partition("=")
+        words[key] = value
+    return tuple(f"{k}={v}" for k, v in words.items())
+
+
+def _vm_spec(test, lab):
+    options = tuple(test.vm.device_options)
+    if test.mtu != 1500:
+        options += (f"host_mtu={test.mtu}",)
+    quiet_s = 0.0
+    for word in test.guest:
+        key, _, value = word.partition("=")
+        if key in GUEST_QUIET_KEYS:
+            try:
+                quiet_s += float(value)
+            except ValueError:
+                pass  # the guest says what is wrong with it
+    return replace(
+        test.vm,
+        config=guest_words(test, lab),
+        mac=GUEST_MAC,
+        sndbuf=test.sndbuf_bytes,
+        device_options=options,
+        silence_s=test.vm.silence_s + quiet_s + sum(f.duration_s or 0 for f in test.faults if f.name == "pause"),
+    )
+
+
+class _ServerWatch:
+    """Ends a guest whose server died when the guest itself does not notice."""
+
+    def __init__(self, lab, vm):
+        self._lab, self._vm, self._since = lab, vm, None
+
+    def __call__(self):
+        if not self._lab.server.died:
+            return
+        self._since = self._since or time.monotonic()
+        if time.monotonic() - self._since > SERVER_GONE_S:
+            self._vm.give_up(EXIT_PEER, f"{self._lab.server.died}, and the guest did not notice")
+
+
+def run_test(lab, test, on_line=None):
+    """Run one test in the lab and return its rows: one, or two for a bidirectional test."""
+    server = lab.start_server()
+    busy = peer.BusyClient(lab.server_netns, lab.server_ip) if test.busy else None
+    try:
+        before = lab.snapshot()
+        with VM(_vm_spec(test, lab)) as vm:
+            timers = [t for fault in test.faults for t in faults.timers(fault, lab, vm)]
+            omit_s = _number(dict(w.partition("=")[::2] for w in test.guest).get("omit"))
+            stalled_s = sum(f.duration_s or 0 for f in test.faults)
+            boot_s = EFI_BOOT_S if test.vm.boot == "efi" else BOOT_S
+            limit_s = boot_s + omit_s + test.time_s + stalled_s + vm.spec.silence_s + AFTER_S
+            result = vm.wait(on_line, limit_s, timers, _ServerWatch(lab, vm))
+        causes = lab.what_is_down()
+        _settle(lab)
+        after = lab.snapshot()
+    finally:
+        if busy:
+            busy.stop()
+    if test.faults or test.busy or result.code:
+        server.stop()
+    return _rows(lab, test, result, counters.delta(before, after), server.result(), causes)
+
+
+def _number(text):
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _settle(lab):
+    """Wait until the NIC's queue is empty: what is still in it is neither lost nor received."""
+    deadline = time.monotonic() + SETTLE_S
+    while lab.queued_pkts() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _rows(lab, test, result, delta, server_json, causes):
+    directions = [TO_GUEST] if test.reverse else [TO_HOST, TO_GUEST] if test.bidir else [TO_HOST]
+    rows = []
+    for direction in directions:
+        row = _base_row(test, direction, result, server_json)
+        if result.report is not None and "end" in result.report:
+            fill = _fill_datagrams if test.protocol == "udp" else _fill_stream
+            fill(row, lab, test, direction, result.report, delta)
+        _judge(row, test, result, causes)
+        rows.append(row)
+    return rows
+
+
+def _base_row(test, direction, result, server_json):
+    guest = (result.report or {}).get("sluice", {})
+    row = {
+        "test": test.protocol,
+        "direction": direction,
+        "label": test.label,
+        "size_bytes": test.payload_bytes,
+        "sndbuf_bytes": test.sndbuf_bytes,
+        "seconds": test.time_s,
+        "exit_code": result.code,
+    }
+    for ours, theirs in (
+        ("tx_stops", "stops"),
+        ("tx_wakes", "wakes"),
+        ("unexpected_full", "unexpected_full"),
+        ("requeues", "requeues"),
+    ):
+        row[ours] = sum(q.get(theirs, 0) for q in guest.get("tx", []))
+    row["ledger_ok"] = bool(guest.get("ledger", {}).get("ok", False))
+    row["valid"], row["invalid_reason"] = True, None
+    row["server_cpu_percent"] = _server_cpu(server_json)
+    row["guest"] = guest
+    return row
+
+
+def _server_cpu(server_json):
+    return ((server_json or {}).get("end", {}).get("cpu_utilization_percent") or {}).get("host_total")
+
+
+def _sums(test, direction, report):
+    suffix = "_bidir_reverse" if test.bidir and direction == TO_GUEST else ""
+    end = report["end"]
+    return end.get("sum_sent" + suffix, {}), end.get("sum_received" + suffix, {})
+
+
+def _fill_datagrams(row, lab, test, direction, report, delta):
+    sent, received = _sums(test, direction, report)
+    counts = (sent.get("packets", 0), received.get("packets", 0))
+    guest = report.get("sluice", {})
+    to = lab.spec.to
+    if direction == TO_HOST:
+        others = test.streams + (lab.dhcp.messages() if lab.dhcp else 0)
+        ledger = accounts.forward(delta, guest, counts, others, test.payload_bytes, test.mtu, to)
+    else:
+        ledger = accounts.reverse(delta, guest, counts, test.payload_bytes, test.mtu, to)
+    row.update(vars(ledger))
+    row["sent_bits_per_second"] = sent.get("bits_per_second", 0.0)
+    row["received_bits_per_second"] = received.get("bits_per_second", 0.0)
+    row["jitter_ms"] = received.get("jitter_ms")
+    row["out_of_order"] = received.get("out_of_order", 0)
+
+
+def _fill_stream(row, lab, test, direction, report, delta):
+    sent, received = _sums(test, direction, report)
+    row["bits_per_second"] = received.get("bits_per_second", 0.0)
+    row["sent_bits_per_second"] = sent.get("bits_per_second", 0.0)
+    row["retransmits"] = sent.get("retransmits", 0)
+    netns, device = ("lab", "veth0") if direction == TO_HOST else ("ext", "veth1")
+    row["nic_dropped"] = counters.qdisc(delta[netns]["qdiscs"], device)["drops"] if lab.spec.to == "ext" else 0
+
+
+def _judge(row, test, result, causes):
+    """Whether the figures may be believed, and the exit code that goes with the row."""
+    spoiling = [f for f in test.faults if f.spoils]
+    code, reason = EXIT_OK, None
+    if result.code:
+        code, reason = result.code, "; ".join([result.reason, *causes])
+    elif result.report is None or "end" not in result.report:
+        code, reason = EXIT_INVALID, "the guest ended without a report"
+    elif spoiling:
+        code, reason = EXIT_INVALID, str(spoiling[0])
+    elif not row["ledger_ok"]:
+        code, reason = EXIT_DRIVER, "the guest's ledger does not balance"
+    elif _policy(row) == "threshold" and (row["unexpected_full"] or row["requeues"]):
+        code, reason = EXIT_DRIVER, f"unexpected_full {row['unexpected_full']}, requeues {row['requeues']}"
+    elif test.protocol == "udp" and row["unaccounted"]:
+        code, reason = EXIT_INVALID, f"{row['unaccounted']} datagrams are unaccounted for"
+    elif test.protocol == "udp" and row["frames"]["unaccounted"]:
+        code, reason = EXIT_INVALID, f"{row['frames']['unaccounted']} frames are unaccounted for"
+    row["exit_code"] = code
+    if code:
+        row["valid"], row["invalid_reason"] = False, reason
+
+
+def _policy(row):
+    return next((q.get("policy", "threshold") for q in row["guest"].get("tx", [])), "threshold")
