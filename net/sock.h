@@ -75,6 +75,8 @@ enum sock_result sock_udp_connect(struct sock *sock, uint32_t ip, uint16_t port)
  */
 enum sock_result sock_udp_reserve(struct sock *sock, size_t len, uint8_t **payload, bool *fresh);
 enum sock_result sock_udp_commit(struct sock *sock);
+/* The same to an address given, on a socket that is bound and not connected: a server's answer. */
+enum sock_result sock_udp_commit_to(struct sock *sock, uint32_t ip, uint16_t port);
 void sock_udp_cancel(struct sock *sock);
 
 /* Datagrams of this socket that were placed in the ring, and whose last reference has come back
