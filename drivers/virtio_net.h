@@ -9,11 +9,10 @@
  *
  * Sending in four lines:
  *
- *     if (virtio_net_tx_stopped(dev, q))       // false promises room for a whole unit plus the
- * reserve wait for tx_wake                     // AGAIN promises that it comes
- *     virtio_net_tx_add(dev, q, &frame)        // cannot fail then; may stop the queue for the next
- * one virtio_net_tx_flush(dev, q)              // once a batch: publish, then kick if the device
- * wants it
+ *     if (virtio_net_tx_stopped(dev, q))  // false: room for a whole unit plus the reserve
+ *         wait for tx_wake                // true promises that it comes
+ *     virtio_net_tx_add(dev, q, &frame)   // cannot fail now; may stop the queue for the next one
+ *     virtio_net_tx_flush(dev, q)         // once a batch: publish, and kick if it is wanted
  */
 #ifndef SLUICE_DRIVERS_VIRTIO_NET_H
 #define SLUICE_DRIVERS_VIRTIO_NET_H
@@ -41,7 +40,8 @@ struct virtio_net;
 enum virtio_net_result {
     VIRTIO_NET_OK = 0,
     VIRTIO_NET_AGAIN = -1, /* nothing was taken; a wake follows */
-    VIRTIO_NET_FATAL = -2, /* nothing was taken; the device is gone or broken */
+    VIRTIO_NET_FATAL = -2, /* nothing was taken, nor ever will: the device is gone or broken, or the
+                              frame is malformed (counted) */
 };
 
 enum virtio_net_gso {
@@ -97,7 +97,7 @@ struct virtio_net_rx_packet {
 
 struct virtio_net_ops {
     /* The device is done with the frame, or it was aborted by a reset. The slots are free already.
-     */
+     * Adds nothing itself. With a fault policy also from inside virtio_net_tx_add. */
     void (*tx_done)(void *ctx, unsigned queue, void *cookie, bool aborted);
     /* The queue was stopped and has room for a whole unit again. Once for each stop, at the end of
      * a reclaim batch. */
@@ -158,6 +158,9 @@ struct virtio_net_info {
     bool can_tso;       /* VIRTIO_NET_TX_TSO4 may be set */
     bool rx_csum;       /* GUEST_CSUM was negotiated */
     bool indirect, event_idx, mrg_rxbuf, guest_tso;
+    uint32_t max_datagram_bytes; /* largest UDP payload admitted whole; a small ring lowers it */
+    uint16_t tx_max_segs;        /* of a plain data frame that is sure to fit after a positive room
+                                    check; more are to be copied together */
 };
 
 /*

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What happens beside the packets: arming before sleep, configuration changes, the mending of a
+ * broken ring, and the safety timer for interrupts and kicks that got lost.
+ */
+#include "drivers/virtio_net_impl.h"
+
+#include "boot/clock.h"
+
+static uint32_t line_count(const struct irq_watch *watch)
+{
+    return watch->line != NULL ? watch->line->count : 0;
+}
+
+void irq_account(struct irq_watch *watch, bool work, uint64_t *interrupts, uint64_t *spurious)
+{
+    uint32_t count = line_count(watch);
+    uint32_t fresh = count - watch->counted;
+
+    if (fresh == 0) {
+        return;
+    }
+    watch->counted = count;
+    *interrupts += fresh;
+    if (!work && !watch->shared) {
+        *spurious += fresh;
+    }
+}
+
+void note_ring_fault(struct virtio_net *dev, enum vq_fault fault)
+{
+    static const enum virtio_net_device_fault kinds[] = {
+        [VQ_FAULT_ID_RANGE] = VIRTIO_NET_FAULT_USED_ID_RANGE,
+        [VQ_FAULT_NOT_IN_FLIGHT] = VIRTIO_NET_FAULT_USED_ID_NOT_IN_FLIGHT,
+        [VQ_FAULT_IDX_JUMP] = VIRTIO_NET_FAULT_USED_IDX_JUMP,
+    };
+
+    if (!dev->reset_wanted) {
+        dev->faults[kinds[fault]]++;
+        dev->reset_wanted = true;
+    }
+}
+
+/* ---- arming ---- */
+
+/*
+ * A wait that ended by the safety timer although the armed event had passed: either the interrupt
+ * was lost, or it is on its way just now. Which of the two is known by the next arming.
+ */
+static void suspect_lost(struct virtio_net *dev, struct virtqueue *vq, const struct irq_watch *irq,
+                         struct irq_suspect *suspect)
+{
+    if (!vq->armed || irq->line == NULL || line_count(irq) != irq->at_arm) {
+        return;
+    }
+    uint16_t since_arm = vq_wrap(vq->used_seen + vq_pending(vq) - vq->armed_seen);
+    if (since_arm >= vq->armed_after && clock_now_ns() >= dev->safety_at_ns) {
+        *suspect = (struct irq_suspect){true, line_count(irq)};
+    }
+}
+
+static bool confirm_lost(const struct irq_watch *irq, struct irq_suspect *suspect)
+{
+    bool lost = suspect->suspected && line_count(irq) == suspect->count;
+    suspect->suspected = false;
+    return lost;
+}
+
+static void confirm_suspects(struct virtio_net *dev)
+{
+    if (confirm_lost(&dev->tx.irq, &dev->tx.suspect)) {
+        dev->tx.stats.timer_reaps++;
+        /* Without the look after arming the event may have passed before it was set. */
+        dev->faults[VIRTIO_NET_FAULT_LOST_INTERRUPT] += dev->tx.policy->recheck;
+    }
+    if (confirm_lost(&dev->rx.irq, &dev->rx.suspect)) {
+        dev->faults[VIRTIO_NET_FAULT_LOST_INTERRUPT]++;
+    }
+}
+
+static bool arm_rx(struct virtio_net *dev)
+{
+    struct rx_queue *rx = &dev->rx;
+
+    if (vq_in_flight(&rx->vq) == 0 || vq_arm(&rx->vq, 1)) {
+        return true;
+    }
+    rx->stats.recheck_hits++;
+    return false;
+}
+
+static bool arm_queues(struct virtio_net *dev, bool want_tx)
+{
+    if (dev->rx.irq.line == NULL) {
+        return vq_pending(&dev->rx.vq) == 0 && vq_pending(&dev->tx.vq) == 0;
+    }
+    return arm_rx(dev) && tx_arm(dev, want_tx);
+}
+
+bool virtio_net_arm(struct virtio_net *dev, bool want_tx)
+{
+    if (dev->dead) {
+        return true;
+    }
+    /* Interrupts count from here, before any of them is asked for: none falls between. */
+    dev->rx.irq.at_arm = line_count(&dev->rx.irq);
+    dev->tx.irq.at_arm = line_count(&dev->tx.irq);
+    dev->config_irq.at_arm = line_count(&dev->config_irq);
+    confirm_suspects(dev);
+    virtio_net_tx_flush(dev, VIRTIO_NET_TX_QUEUE);
+    if (dev->reset_wanted || dev->config_irq.at_arm != dev->config_irq.counted ||
+        tx_wake_due(&dev->tx)) {
+        return false;
+    }
+    if (!arm_queues(dev, want_tx)) {
+        vq_disarm(&dev->rx.vq);
+        vq_disarm(&dev->tx.vq);
+        return false;
+    }
+    dev->safety_at_ns = clock_now_ns() + SAFETY_PERIOD_NS;
+    return true;
+}
+
+void virtio_net_disarm(struct virtio_net *dev)
+{
+    suspect_lost(dev, &dev->rx.vq, &dev->rx.irq, &dev->rx.suspect);
+    suspect_lost(dev, &dev->tx.vq, &dev->tx.irq, &dev->tx.suspect);
+    vq_disarm(&dev->rx.vq);
+    vq_disarm(&dev->tx.vq);
+}
+
+bool virtio_net_irq_pending(const struct virtio_net *dev)
+{
+    return line_count(&dev->rx.irq) != dev->rx.irq.at_arm ||
+           line_count(&dev->tx.irq) != dev->tx.irq.at_arm ||
+           line_count(&dev->config_irq) != dev->config_irq.at_arm;
+}
+
+/* ---- mending ---- */
+
+/* Gives the device up: everything comes back, and nobody waits for it. */
+static void give_up(struct virtio_net *dev)
+{
+    dev->dead = true;
+    dev->info.link_up = false;
+    dev->ops->link(dev->ctx, false);
+}
+
+static void take_all_back(struct virtio_net *dev)
+{
+    tx_abort(dev);
+    rx_take_back(dev);
+}
+
+/*
+ * Reset, take everything back, start again (2.1.2, 3.3). Bounded: a device that completes nothing
+ * between one reset and the next is given up.
+ */
+static void mend(struct virtio_net *dev)
+{
+    uint64_t done = dev->tx.stats.completed + dev->rx.stats.packets;
+
+    dev->reset_wanted = false;
+    dev->fruitless_resets = done == dev->done_at_reset ? dev->fruitless_resets + 1 : 1;
+    dev->done_at_reset = done;
+    bool reset = virtio_reset(dev->transport, RESET_TIMEOUT_NS);
+    take_all_back(dev);
+    if (!reset || dev->fruitless_resets > MAX_FRUITLESS_RESETS || !device_restart(dev)) {
+        give_up(dev);
+    }
+    tx_wake_if_due(dev);
+}
+
+static void check_config(struct virtio_net *dev)
+{
+    struct virtio_transport *t = dev->transport;
+    uint16_t status;
+
+    if ((t->ops->status(t) & VIRTIO_STATUS_NEEDS_RESET) != 0) {
+        dev->faults[VIRTIO_NET_FAULT_NEEDS_RESET]++;
+        dev->reset_wanted = true;
+        return;
+    }
+    if (!config_status(dev, &status)) {
+        return;
+    }
+    bool up = (status & VIRTIO_NET_S_LINK_UP) != 0;
+    if (up != dev->info.link_up) {
+        dev->info.link_up = up;
+        dev->ops->link(dev->ctx, up);
+    }
+}
+
+/* ---- the safety timer ---- */
+
+void rekick_account(struct virtio_net *dev, struct rekick *rekick, bool work)
+{
+    if (!work || rekick->given == 0) {
+        return;
+    }
+    if (rekick->given == 1 && clock_now_ns() - rekick->first_at_ns < LOST_KICK_WINDOW_NS) {
+        dev->faults[VIRTIO_NET_FAULT_LOST_KICK]++;
+    }
+    rekick->given = 0;
+}
+
+/* True: the queue has something in flight, and nothing of it moved since the last look. */
+static bool look_at(struct virtqueue *vq, struct rekick *rekick, uint16_t max_rekicks,
+                    uint64_t *kicks, uint64_t now_ns)
+{
+    bool stalled = vq_in_flight(vq) != 0 && vq->used_seen == rekick->seen && vq_pending(vq) == 0;
+
+    rekick->seen = vq->used_seen;
+    if (stalled && rekick->given < max_rekicks && vq_kick_again(vq)) {
+        if (rekick->given++ == 0) {
+            rekick->first_at_ns = now_ns;
+        }
+        (*kicks)++;
+    }
+    return stalled;
+}
+
+static void safety_look(struct virtio_net *dev, uint64_t now_ns)
+{
+    bool stalled = look_at(&dev->tx.vq, &dev->tx.rekick, UINT16_MAX, &dev->tx.stats.kicks, now_ns);
+
+    (void)look_at(&dev->rx.vq, &dev->rx.rekick, RX_REKICKS_MAX, &dev->rx.stats.kicks, now_ns);
+    /* Without a vector for it a change of configuration is only found by looking; and a device that
+     * has stopped may have said so in a lost interrupt. */
+    if (stalled || dev->config_irq.line == NULL) {
+        check_config(dev);
+    }
+}
+
+bool virtio_net_poll(struct virtio_net *dev, uint64_t now_ns)
+{
+    bool did = false;
+
+    if (dev->dead) {
+        return false;
+    }
+    if (line_count(&dev->config_irq) != dev->config_irq.counted) {
+        dev->config_irq.counted = line_count(&dev->config_irq);
+        check_config(dev);
+        did = !dev->rx.irq.shared;
+    }
+    if (now_ns >= dev->safety_at_ns) {
+        dev->safety_at_ns = now_ns + SAFETY_PERIOD_NS;
+        safety_look(dev, now_ns);
+    }
+    if (dev->reset_wanted) {
+        mend(dev);
+        did = true;
+    }
+    return did;
+}
+
+uint64_t virtio_net_next_deadline_ns(const struct virtio_net *dev, uint64_t now_ns)
+{
+    if (dev->dead || (vq_in_flight(&dev->rx.vq) == 0 && vq_in_flight(&dev->tx.vq) == 0)) {
+        return UINT64_MAX;
+    }
+    uint64_t at_ns = dev->safety_at_ns;
+    if (dev->rx.irq.line == NULL && now_ns + VIRTIO_POLLED_PERIOD_NS < at_ns) {
+        at_ns = now_ns + VIRTIO_POLLED_PERIOD_NS;
+    }
+    return at_ns > now_ns ? at_ns : now_ns;
+}
