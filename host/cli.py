@@ -90,8 +90,6 @@ def inside(args):
     say(f"{'pass' if code == EXIT_OK else f'FAIL ({code})'}: {verdict}")
     if args.json:
         _write_json(args.json, report.json_object(report.host_facts(accelerator), rows, verdict, code))
-    if code and out is sys.stdout:
-        print(f"sluice: {verdict}", file=sys.stderr)
     return code
 
 
