@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The end of sending, so that nothing is under way when the server is told to stop counting: what
+ * was sent has settled and the ring is empty; an echo went the same way and came back, behind
+ * everything in every queue; then it stays quiet for a while, in which the receiver's own socket is
+ * read empty.
+ */
+#ifndef SLUICE_APPS_DRAIN_H
+#define SLUICE_APPS_DRAIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "net/net.h"
+
+struct drain {
+    /* Set by the owner. */
+    uint32_t ip; /* who is asked for the echo */
+    uint64_t quiet_ns;
+    bool (*settled)(void *arg); /* all streams are */
+    bool ring_must_empty;       /* false where answers to the other direction keep it busy */
+    void (*done)(void *arg);
+    void *arg;
+
+    /* Outcome. */
+    bool in_flight_zero;
+    bool echo_answered;
+    uint64_t settled_ns; /* when the ring was empty, on the clock */
+    uint64_t waited_ns;  /* from the start to the quiet time */
+
+    struct net_timer timer;
+    uint64_t start_ns;
+    unsigned echoes;
+    bool cancelled;
+};
+
+/* done comes at most 8 s later plus the quiet time. */
+void drain_start(struct drain *drain, uint64_t now_ns);
+void drain_cancel(struct drain *drain);
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The program: read what is wanted, bring the network up, run it, say what was found.
+ */
+#include <stdio.h>
+
+#include "apps/iperf3_client.h"
+#include "apps/report.h"
+#include "apps/selftest.h"
+#include "apps/serve.h"
+#include "boot/boot_info.h"
+#include "boot/clock.h"
+#include "net/net.h"
+
+#define LINK_DEADLINE_NS (5 * CLOCK_NS_PER_S)
+#define DHCP_DEADLINE_NS (20 * CLOCK_NS_PER_S)
+
+/* For what was still under way when the program ended: closing segments, the last completions. */
+#define REST_DEADLINE_NS (2 * CLOCK_NS_PER_S)
+#define REST_LOOK_NS     (CLOCK_NS_PER_S / 1000)
+
+/* Largest datagram that an echo is asked for; the transmit thresholds follow from it. */
+#define SERVE_MAX_DATAGRAM_BYTES 65507u
+
+static struct config config;
+static struct outcome outcome;
+
+static bool open_net(void)
+{
+    const char *why = "";
+    bool udp = config.test == CONFIG_TEST_UDP;
+    bool serve = config.test == CONFIG_TEST_SERVE;
+    struct net_config net = {
+        .dhcp = config.net.ip == 0,
+        .ip = config.net.ip,
+        .netmask = config.net.netmask,
+        .gateway = config.net.gateway,
+        .mac_set = config.net.mac_set,
+        .dhcp_deadline_ns = DHCP_DEADLINE_NS,
+        .link_deadline_ns = LINK_DEADLINE_NS,
+        .driver =
+            {
+                .policy = (enum virtio_net_policy)config.tx_policy,
+                .refuse = config.refuse,
+                .tx_size_descs = (uint16_t)config.tx_size_descs,
+                .max_datagram_bytes = udp     ? config.size_bytes
+                                      : serve ? SERVE_MAX_DATAGRAM_BYTES
+                                              : 0,
+                .mtu_bytes = (uint16_t)config.net.mtu_bytes,
+            },
+    };
+    for (unsigned i = 0; i < sizeof net.mac; i++) {
+        net.mac[i] = config.net.mac[i];
+    }
+    if (!net_open(&net, &why)) {
+        outcome_fail(&outcome, SLUICE_EXIT_PEER, "no network: %s", why);
+        return false;
+    }
+    outcome.net_is_open = true;
+    outcome.boot_ns = clock_now_ns();
+    return true;
+}
+
+static void print_net(void)
+{
+    const struct virtio_net_info *info = virtio_net_info(net_device());
+    struct virtio_net_tx_stats tx;
+    uint32_t ip = net_ip();
+    virtio_net_tx_stats(net_device(), 0, &tx);
+    printf("sluice: %u.%u.%u.%u, mtu %u, tx ring %u, stop below %u, wake at %u free (%s)%s%s%s, up "
+           "after %.1f ms\n",
+           (unsigned)(ip >> 24), (unsigned)(ip >> 16 & 0xff), (unsigned)(ip >> 8 & 0xff),
+           (unsigned)(ip & 0xff), (unsigned)net_mtu(), (unsigned)tx.size_descs,
+           (unsigned)tx.stop_descs, (unsigned)tx.wake_descs, virtio_net_policy_names[tx.policy],
+           info->event_idx ? ", event_idx" : "", info->indirect ? ", indirect" : "",
+           info->can_tso ? ", tso" : "", (double)outcome.boot_ns / 1e6);
+    fflush(stdout);
+}
+
+/* ---- the end: at rest everything balances ---- */
+
+struct rest {
+    struct net_timer timer;
+    uint64_t deadline_ns;
+    bool over;
+};
+
+static void look_for_rest(void *arg)
+{
+    struct rest *rest = arg;
+    struct net_ledger ledger;
+    uint64_t now_ns = clock_now_ns();
+    net_ledger(&ledger);
+    rest->over = ledger.ok || now_ns >= rest->deadline_ns;
+    if (!rest->over) {
+        net_timer_set(&rest->timer, now_ns + REST_LOOK_NS, look_for_rest, rest);
+    }
+}
+
+static void come_to_rest(void)
+{
+    struct rest rest = {.deadline_ns = clock_now_ns() + REST_DEADLINE_NS};
+    net_defer(&rest.timer, look_for_rest, &rest);
+    net_run(&rest.over);
+}
+
+static void judge_invariants(void)
+{
+    struct net_ledger ledger;
+    struct virtio_net_tx_stats tx;
+    net_ledger(&ledger);
+    virtio_net_tx_stats(net_device(), 0, &tx);
+    /* A fault that was asked for is not an invariant. */
+    if (tx.policy == VIRTIO_NET_POLICY_THRESHOLD && (tx.unexpected_full != 0 || tx.requeues != 0)) {
+        outcome.exit_code = SLUICE_EXIT_PASS;
+        outcome_fail(&outcome, SLUICE_EXIT_INVARIANT,
+                     "the ring was full after a positive room check %llu times, %llu requeues",
+                     (unsigned long long)tx.unexpected_full, (unsigned long long)tx.requeues);
+    } else if (!ledger.ok && net_tx_in_flight() == 0) {
+        outcome.exit_code = SLUICE_EXIT_PASS;
+        outcome_fail(&outcome, SLUICE_EXIT_INVARIANT,
+                     "the ledger does not balance at rest (see sluice.ledger)");
+    } else if (!ledger.ok) {
+        /* The device keeps what it was given: its path is dead, and then the run has failed
+         * already. */
+        outcome_fail(&outcome, SLUICE_EXIT_INVALID,
+                     "%u frames are still in the ring: the device does not take them",
+                     net_tx_in_flight());
+    }
+}
+
+static void run(void)
+{
+    if (config.test == CONFIG_TEST_SELFTEST) {
+        selftest_run(&outcome);
+        return;
+    }
+    if (config.vxlan.on || config.trace_ring != 0) {
+        outcome_fail(&outcome, SLUICE_EXIT_USAGE, "%s: this image does not have it",
+                     config.vxlan.on ? "vxlan.vni" : "trace=ring");
+        return;
+    }
+    if (!open_net()) {
+        return;
+    }
+    print_net();
+    if (config.test == CONFIG_TEST_SERVE) {
+        serve_run(&outcome);
+    } else {
+        iperf3_client_run(&outcome);
+    }
+    come_to_rest();
+    judge_invariants();
+}
+
+int sluice_main(const struct boot_info *info)
+{
+    char error[CONFIG_ERROR_BYTES];
+    outcome.config = &config;
+    if (config_parse(info->cmdline, &config, error)) {
+        run();
+    } else {
+        outcome_fail(&outcome, SLUICE_EXIT_USAGE, "%s", error);
+    }
+    report_summary(&outcome);
+    report_json(&outcome);
+    if (outcome.net_is_open) {
+        net_close();
+    }
+    return (int)outcome.exit_code;
+}

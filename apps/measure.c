@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "apps/measure.h"
+
+#include "apps/report.h"
+#include "boot/clock.h"
+
+static void sum_streams(const struct measure *measure, struct tally *forward, struct tally *back)
+{
+    *forward = (struct tally){0};
+    *back = (struct tally){0};
+    for (unsigned i = 0; i < measure->n_streams; i++) {
+        struct tally one;
+        stream_tally(&measure->streams[i], &one);
+        tally_add(measure->streams[i].sends ? forward : back, &one);
+    }
+}
+
+static uint64_t tx_stops(void)
+{
+    struct virtio_net_tx_stats stats;
+    virtio_net_tx_stats(net_device(), 0, &stats);
+    return stats.stops;
+}
+
+static uint64_t idle_ns(void)
+{
+    struct net_stats stats;
+    net_stats(&stats);
+    return stats.idle_ns;
+}
+
+static void begin_rows(struct measure *measure, uint64_t now_ns)
+{
+    measure->row_start_ns = now_ns;
+    measure->row_stops = tx_stops();
+    sum_streams(measure, &measure->row_forward, &measure->row_back);
+}
+
+static void end_row(struct measure *measure, uint64_t now_ns)
+{
+    struct tally forward;
+    struct tally back;
+    uint64_t origin_ns = measure->warming_up ? measure->begun_ns : measure->start_ns;
+    uint64_t stops = tx_stops();
+    struct interval interval = {
+        .start_ns = measure->row_start_ns - origin_ns,
+        .end_ns = now_ns - origin_ns,
+        .omitted = measure->warming_up,
+        .stops = stops - measure->row_stops,
+    };
+    sum_streams(measure, &forward, &back);
+    tally_since(&forward, &measure->row_forward, &interval.forward);
+    tally_since(&back, &measure->row_back, &interval.back);
+    outcome_add_interval(measure->outcome, &interval);
+    report_row(measure->outcome, &interval);
+    measure->row_start_ns = now_ns;
+    measure->row_stops = stops;
+    measure->row_forward = forward;
+    measure->row_back = back;
+}
+
+static void on_row(void *arg)
+{
+    struct measure *measure = arg;
+    uint64_t now_ns = clock_now_ns();
+    end_row(measure, now_ns);
+    /* From the deadline, not from now: rows do not drift. */
+    net_timer_set(&measure->row, measure->row.at_ns + measure->outcome->config->interval_ns, on_row,
+                  measure);
+}
+
+/* A row this short says nothing. */
+#define SHORTEST_ROW_NS (CLOCK_NS_PER_S / 100)
+
+static void end_last_row(struct measure *measure, uint64_t now_ns)
+{
+    net_timer_clear(&measure->row);
+    if (now_ns - measure->row_start_ns > SHORTEST_ROW_NS) {
+        end_row(measure, now_ns);
+    }
+}
+
+static void on_end(void *arg)
+{
+    struct measure *measure = arg;
+    measure->end_ns = clock_now_ns();
+    for (unsigned i = 0; i < measure->n_streams; i++) {
+        stream_stop(&measure->streams[i]);
+    }
+    end_last_row(measure, measure->end_ns);
+    measure->outcome->run_ns = measure->end_ns - measure->start_ns;
+    measure->outcome->idle_ns = idle_ns() - measure->idle_at_start_ns;
+    measure->over(measure->arg);
+}
+
+static void begin_measuring(struct measure *measure, uint64_t now_ns)
+{
+    const struct config *config = measure->outcome->config;
+    measure->warming_up = false;
+    measure->start_ns = now_ns;
+    measure->idle_at_start_ns = idle_ns();
+    for (unsigned i = 0; i < measure->n_streams; i++) {
+        stream_tally(&measure->streams[i], &measure->base[i]);
+    }
+    begin_rows(measure, now_ns);
+    net_timer_set(&measure->row, now_ns + config->interval_ns, on_row, measure);
+    net_timer_set(&measure->phase, now_ns + config->time_ns, on_end, measure);
+}
+
+static void on_warm(void *arg)
+{
+    struct measure *measure = arg;
+    uint64_t now_ns = clock_now_ns();
+    end_last_row(measure, now_ns);
+    begin_measuring(measure, now_ns);
+}
+
+/* A stream that is paced slower than the stall limit may rest for a while. */
+static uint64_t stall_ns(const struct measure *measure)
+{
+    uint64_t longest_gap_ns = 0;
+    const struct config *config = measure->outcome->config;
+    if (config->rate_bits != 0) {
+        longest_gap_ns = config->size_bytes * 8 * CLOCK_NS_PER_S / config->rate_bits;
+    }
+    return MEASURE_STALL_NS + longest_gap_ns;
+}
+
+static void on_watchdog(void *arg)
+{
+    struct measure *measure = arg;
+    struct tally forward;
+    struct tally back;
+    uint64_t now_ns = clock_now_ns();
+    sum_streams(measure, &forward, &back);
+    uint64_t progress = forward.bytes + back.bytes + forward.duplicates + back.duplicates;
+    bool expected = measure->end_ns == 0;
+    if (progress != measure->last_progress || !expected) {
+        measure->last_progress = progress;
+        measure->last_progress_ns = now_ns;
+    } else if (now_ns - measure->last_progress_ns >= stall_ns(measure)) {
+        measure->stalled(measure->arg);
+        return;
+    }
+    net_timer_set(&measure->watchdog, now_ns + CLOCK_NS_PER_S / 2, on_watchdog, measure);
+}
+
+void measure_start(struct measure *measure, uint64_t now_ns)
+{
+    const struct config *config = measure->outcome->config;
+    measure->outcome->measured = true;
+    measure->begun_ns = now_ns;
+    measure->last_progress_ns = now_ns;
+    net_timer_set(&measure->watchdog, now_ns + CLOCK_NS_PER_S / 2, on_watchdog, measure);
+    report_row_header(measure->outcome);
+    if (config->omit_ns == 0) {
+        begin_measuring(measure, now_ns);
+        return;
+    }
+    measure->warming_up = true;
+    begin_rows(measure, now_ns);
+    net_timer_set(&measure->row, now_ns + config->interval_ns, on_row, measure);
+    net_timer_set(&measure->phase, now_ns + config->omit_ns, on_warm, measure);
+}
+
+void measure_cancel(struct measure *measure)
+{
+    net_timer_clear(&measure->row);
+    net_timer_clear(&measure->phase);
+    net_timer_clear(&measure->watchdog);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "apps/serve.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/net.h"
+#include "net/sock.h"
+
+/* What an echo holds for a peer that sends and does not read. One that lets more pile up is reset:
+ * the alternative is memory without a bound. */
+#define TCP_BACKLOG_BYTES (256u << 10)
+#define TCP_MAX_ECHOES    8u
+
+struct udp_echo {
+    struct sock *sock;
+    uint8_t *reply; /* reserved, while a datagram's pieces come in */
+    uint64_t dropped;
+};
+
+struct tcp_echo {
+    struct sock *sock; /* NULL: free */
+    size_t at, end;    /* of what waits */
+    bool peer_closed;
+    uint8_t backlog[TCP_BACKLOG_BYTES];
+};
+
+static struct udp_echo udp_echo;
+static struct tcp_echo *tcp_echoes[TCP_MAX_ECHOES];
+
+/* ---- UDP: no room for the answer is no answer, as for any datagram server ---- */
+
+static void udp_received(struct sock *sock, void *arg, const void *data, size_t len, size_t offset,
+                         size_t total, uint32_t from_ip, uint16_t from_port)
+{
+    struct udp_echo *echo = arg;
+    bool fresh;
+    if (offset == 0) {
+        echo->reply = NULL;
+        /* Not to another echo: two of them would answer each other for ever. */
+        if (total == 0 || from_port == SERVE_ECHO_PORT ||
+            sock_udp_reserve(sock, total, &echo->reply, &fresh) != SOCK_OK) {
+            echo->reply = NULL;
+            echo->dropped++;
+        }
+    }
+    if (echo->reply == NULL) {
+        return;
+    }
+    memcpy(echo->reply + offset, data, len);
+    if (offset + len == total) {
+        echo->reply = NULL;
+        echo->dropped += sock_udp_commit_to(sock, from_ip, from_port) != SOCK_OK;
+    }
+}
+
+static void udp_writable(struct sock *sock, void *arg)
+{
+    (void)sock;
+    (void)arg;
+}
+
+static void udp_error(struct sock *sock, void *arg, enum sock_error error)
+{
+    (void)sock;
+    (void)arg;
+    (void)error; /* whoever asked is gone */
+}
+
+static const struct sock_ops udp_ops = {
+    .writable = udp_writable, .received = udp_received, .error = udp_error};
+
+/* ---- TCP ---- */
+
+static void tcp_close(struct tcp_echo *echo, bool abort)
+{
+    sock_close(echo->sock, abort);
+    echo->sock = NULL;
+}
+
+static void tcp_send(struct tcp_echo *echo)
+{
+    if (echo->at < echo->end) {
+        int64_t taken =
+            sock_tcp_write(echo->sock, echo->backlog + echo->at, echo->end - echo->at, true);
+        if (taken < 0) {
+            tcp_close(echo, true);
+            return;
+        }
+        echo->at += (size_t)taken;
+    }
+    if (echo->at == echo->end) {
+        echo->at = 0;
+        echo->end = 0;
+        if (echo->peer_closed) {
+            tcp_close(echo, false);
+        }
+    }
+}
+
+static void tcp_received(struct sock *sock, void *arg, const void *data, size_t len, size_t offset,
+                         size_t total, uint32_t from_ip, uint16_t from_port)
+{
+    struct tcp_echo *echo = arg;
+    (void)sock;
+    (void)offset;
+    (void)total;
+    (void)from_ip;
+    (void)from_port;
+    if (echo->sock == NULL) {
+        return;
+    }
+    if (len > TCP_BACKLOG_BYTES - echo->end) {
+        memmove(echo->backlog, echo->backlog + echo->at, echo->end - echo->at);
+        echo->end -= echo->at;
+        echo->at = 0;
+    }
+    if (len > TCP_BACKLOG_BYTES - echo->end) {
+        printf("sluice: a peer of the TCP echo sends and does not read: reset\n");
+        tcp_close(echo, true);
+        return;
+    }
+    memcpy(echo->backlog + echo->end, data, len);
+    echo->end += len;
+    tcp_send(echo);
+}
+
+static void tcp_writable(struct sock *sock, void *arg)
+{
+    struct tcp_echo *echo = arg;
+    (void)sock;
+    if (echo->sock != NULL) {
+        tcp_send(echo);
+    }
+}
+
+static void tcp_error(struct sock *sock, void *arg, enum sock_error error)
+{
+    struct tcp_echo *echo = arg;
+    (void)sock;
+    if (echo->sock == NULL) {
+        return;
+    }
+    if (error == SOCK_ERR_CLOSED) {
+        echo->peer_closed = true;
+        tcp_send(echo);
+    } else {
+        tcp_close(echo, true);
+    }
+}
+
+static void tcp_connected(struct sock *sock, void *arg)
+{
+    (void)sock;
+    (void)arg;
+}
+
+static const struct sock_ops tcp_ops = {.writable = tcp_writable,
+                                        .connected = tcp_connected,
+                                        .received = tcp_received,
+                                        .error = tcp_error};
+
+static bool tcp_accept(void *arg, struct sock *fresh, const struct sock_ops **ops, void **sock_arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < TCP_MAX_ECHOES; i++) {
+        if (tcp_echoes[i] == NULL) {
+            tcp_echoes[i] = calloc(1, sizeof *tcp_echoes[i]);
+        }
+        struct tcp_echo *echo = tcp_echoes[i];
+        if (echo != NULL && echo->sock == NULL) {
+            echo->sock = fresh;
+            echo->at = 0;
+            echo->end = 0;
+            echo->peer_closed = false;
+            *ops = &tcp_ops;
+            *sock_arg = echo;
+            return true;
+        }
+    }
+    return false;
+}
+
+void serve_run(struct outcome *outcome)
+{
+    static const bool never;
+    uint32_t ip = net_ip();
+    udp_echo.sock = sock_udp_open(&udp_ops, &udp_echo, outcome->config->sndbuf_bytes);
+    if (udp_echo.sock == NULL || sock_udp_bind(udp_echo.sock, SERVE_ECHO_PORT) != SOCK_OK ||
+        sock_tcp_listen(SERVE_ECHO_PORT, tcp_accept, NULL) == NULL) {
+        outcome_fail(outcome, SLUICE_EXIT_INVALID, "the echo ports cannot be opened");
+        return;
+    }
+    printf("sluice: serving at %u.%u.%u.%u: ping, UDP and TCP echo on port %u\n",
+           (unsigned)(ip >> 24), (unsigned)(ip >> 16 & 0xff), (unsigned)(ip >> 8 & 0xff),
+           (unsigned)(ip & 0xff), SERVE_ECHO_PORT);
+    fflush(stdout);
+    net_run(&never);
+}
