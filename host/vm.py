@@ -57,7 +57,7 @@ def qemu_argv(spec):
     """The command line. Everything that the guest does not need is off: option ROMs and default devices cost the
     most of the time from QEMU's start to the first frame."""
     machine = {
-        "q35": "q35,usb=off,vmport=off,smm=off,hpet=off",
+        "q35": "q35,usb=off,vmport=off,smm=off,hpet=off,sata=off,smbus=off",
         "pc": "pc,usb=off,vmport=off,smm=off,hpet=off",
         "microvm": "microvm,pcie=on,rtc=on",
     }[spec.machine]
