@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * What the files of net/ know of each other. One struct net_state is one stack on one device queue;
+ * nothing here stops there being one per core.
+ */
+#ifndef SLUICE_NET_NET_INTERNAL_H
+#define SLUICE_NET_NET_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "drivers/virtio_net.h"
+#include "net/net.h"
+
+#include "lwip/netif.h"
+#include "lwip/pbuf.h"
+
+/* The device queue of this stack. */
+#define NET_QUEUE 0u
+
+struct net_state {
+    struct virtio_net *dev; /* NULL while closed */
+    const struct virtio_net_info *info;
+    struct netif netif;
+    bool link_up;
+    bool tx_wake_pending; /* tx_wake came and TCP has not been told yet */
+    bool tcp_refused;     /* a segment was refused since TCP was last looked at */
+    bool tx_is_data;      /* what is being output passed the gate of a socket */
+    bool tx_aborting;     /* inside tx_done of an aborted frame */
+    uint16_t csum_flags;  /* of the netif, without the switches for one frame */
+    uint32_t max_datagram_bytes;
+    uint32_t rx_pinned; /* buffers of reception that the stack holds */
+    uint32_t rx_pin_limit;
+    uint64_t tx_bufs, tx_bufs_free; /* buffers of datagrams */
+    uint64_t charged_bytes, credited_bytes;
+    struct net_stats stats;
+};
+
+extern struct net_state net;
+
+/* The gate's view of the ring: false promises nothing, true promises room for a whole unit. */
+static inline bool net_tx_open(void)
+{
+    return net.link_up && !virtio_net_tx_stopped(net.dev, NET_QUEUE);
+}
+
+/* ---- net.c ---- */
+/* Passes and sleeps until reached() or the limit; the answer is that of reached(). */
+bool net_run_until(bool (*reached)(void), uint64_t limit_ns);
+
+/* ---- net_open.c ---- */
+/* From the driver's poll: tells lwIP, wakes who waits, then the application. */
+void net_link_changed(bool up);
+
+/* ---- netif_virtio.c ---- */
+extern const struct virtio_net_ops netif_virtio_ops;
+/* For netif_add: takes MAC, MTU and checksum duties from the open device. */
+err_t netif_virtio_init(struct netif *netif);
+/* Checksums of UDP in software from here on (a datagram that will be cut into fragments), or by the
+ * device again. */
+void netif_virtio_soft_udp(bool on);
+/* Frames with TCP payload at the device, by local port; ports share counters, so 0 is sure and more
+ * is not. */
+unsigned net_tcp_in_flight(uint16_t local_port);
+struct tcp_hdr;
+void net_tcp_in_flight_add(const struct tcp_hdr *tcp, int change);
+/* Bytes that may be written in front of p->payload. */
+uint16_t netif_virtio_headroom(const struct pbuf *p);
+
+/* ---- offload.c: joining of TCP segments ---- */
+struct offload_frame; /* what a joined frame is made of, until the device is done with it */
+enum offload_verdict {
+    OFFLOAD_TAKEN,  /* held, with a reference */
+    OFFLOAD_REFUSE, /* no room now; a wake follows */
+    OFFLOAD_PLAIN,  /* not for joining: send it as it is */
+};
+/* p is an IPv4 TCP frame with payload, Ethernet header first. */
+enum offload_verdict offload_segment(struct pbuf *p, uint16_t payload_bytes);
+/* A frame of TCP that is not offered: what is held of the same flow goes first. */
+void offload_before(const struct pbuf *p);
+/* Sends what is held. */
+void offload_flush(void);
+unsigned offload_held(void);
+/* Forgets what is held: the device is being closed. */
+void offload_drop(void);
+/* Releases what a joined frame referenced. */
+void offload_done(struct offload_frame *frame);
+const struct tcp_hdr *offload_tcp(const struct offload_frame *frame);
+/* A plain frame as the driver wants it; the caller's reference goes to the driver on OK. */
+enum virtio_net_result netif_virtio_send(struct pbuf *p, bool control);
+/* What a cookie is: pbufs and joined frames are aligned, so the lowest bits are free. */
+#define COOKIE_JOINED   1u
+#define COOKIE_TCP_DATA 2u
+#define COOKIE_BITS     3u
+
+/* ---- sock.c, sock_udp.c ---- */
+/* One pass over the sockets that wait, in the order in which they began. True if any was called. */
+bool sock_run_writable(void);
+bool sock_any_waiting(void);
+/* A frame that is, or is cut from, a socket's datagram was placed in the ring. */
+void sock_udp_mark_taken(struct pbuf *p);
+/* An ICMP error about a datagram or segment of ours; ports in host order. */
+void sock_icmp_error(uint8_t protocol, uint16_t local_port, uint32_t remote_ip,
+                     uint16_t remote_port, uint8_t code);
+
+/* ---- tcp_gate.c: TCP across a stopped queue ---- */
+/* While stopped: connections that were refused and owe an acknowledgement send it by itself. */
+void tcp_gate_acks(void);
+/* Before TCP's timers run: they must not count time that the device had the data. */
+void tcp_gate_hold_timers(void);
+/* The queue woke: everything that was refused goes now. */
+void tcp_gate_wake(void);
+
+/* ---- timer.c ---- */
+/* Fires what is due; true if anything was. */
+bool net_timers_run(uint64_t now_ns);
+uint64_t net_timers_next_ns(void);
+bool net_timers_deferred(void);
+
+/* ---- probe.c: resolve and ping ---- */
+bool net_probe_open(void);
+void net_probe_close(void);
+bool net_probe_poll(uint64_t now_ns);
+uint64_t net_probe_next_ns(void);
+/* True when frames to this address have a known next hop; *no_route when there cannot be any. */
+bool net_next_hop_known(uint32_t ip, bool *no_route);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * TCP across a stopped queue. lwIP sends by itself too, on acknowledgements and timers, past any
+ * gate of an application; the glue refuses such segments while TX is stopped (netif_virtio.c).
+ * Three things follow, each done outside of lwIP's input, where its lists are at rest:
+ *
+ * 1. a connection that was refused still acknowledges what it receives;
+ * 2. its timers stand still: data that the device has not taken cannot have been lost, and a peer
+ * that was not sent anything owes no answer;
+ * 3. at the wake everything that was refused goes, in turns.
+ */
+#include "net_internal.h"
+#include "sock_internal.h"
+
+#include "lwip/priv/tcp_priv.h"
+#include "lwip_hooks.h"
+
+static unsigned
+    first_to_wake; /* turns: else the first connection of the list would take the room each time */
+
+void tcp_gate_acks(void)
+{
+    if (!net.tcp_refused) {
+        return;
+    }
+    net.tcp_refused = false;
+    for (struct tcp_pcb *pcb = tcp_active_pcbs; pcb != NULL; pcb = pcb->next) {
+        /* TF_ACK_DELAY too: the fast timer clears it after its own attempt, which is refused with
+         * the data. */
+        if (pcb->unsent != NULL && (pcb->flags & (TF_ACK_NOW | TF_ACK_DELAY)) != 0) {
+            tcp_send_empty_ack(pcb);
+        }
+    }
+}
+
+/* The oldest unacknowledged segment is still referenced below: the device has not sent it. */
+static bool at_device(const struct tcp_pcb *pcb)
+{
+    return pcb->unacked != NULL && pcb->unacked->p->ref != 1;
+}
+
+void tcp_gate_hold_timers(void)
+{
+    bool stopped = virtio_net_tx_stopped(net.dev, NET_QUEUE);
+    for (struct tcp_pcb *pcb = tcp_active_pcbs; pcb != NULL; pcb = pcb->next) {
+        sock_tcp_note(pcb);
+        if (pcb->rtime > 0 && (at_device(pcb) || (stopped && pcb->unsent != NULL))) {
+            pcb->rtime = 0;
+        }
+        if (stopped) {
+            pcb->persist_cnt = 0;
+            pcb->keep_cnt_sent = 0;
+            pcb->tmr = tcp_ticks;
+        }
+    }
+}
+
+static void wake_one(struct tcp_pcb *pcb)
+{
+    if (pcb->rtime > 0) {
+        pcb->rtime = 0;
+    }
+    if ((pcb->flags & TF_NAGLEMEMERR) != 0) {
+        pcb->rttest = 0; /* it would measure the stop */
+    }
+    tcp_output(pcb);
+}
+
+void tcp_gate_wake(void)
+{
+    net.tx_wake_pending = false;
+    unsigned count = 0, i = 0;
+    for (struct tcp_pcb *pcb = tcp_active_pcbs; pcb != NULL; pcb = pcb->next) {
+        count++;
+    }
+    if (count == 0) {
+        return;
+    }
+    unsigned first = first_to_wake++ % count;
+    for (struct tcp_pcb *pcb = tcp_active_pcbs; pcb != NULL; pcb = pcb->next) {
+        if (i++ >= first) {
+            wake_one(pcb);
+        }
+    }
+    i = 0;
+    for (struct tcp_pcb *pcb = tcp_active_pcbs; pcb != NULL && i < first; pcb = pcb->next, i++) {
+        wake_one(pcb);
+    }
+}
+
+uint32_t *tcp_gate_segment_out(struct pbuf *p, struct tcp_hdr *hdr, const struct tcp_pcb *pcb,
+                               uint32_t *opts)
+{
+    /* snd_nxt moves when a segment was taken, so what lies before it went out already. */
+    if (pcb != NULL && pcb->state >= ESTABLISHED && p->tot_len > TCPH_HDRLEN_BYTES(hdr) &&
+        TCP_SEQ_LT(lwip_ntohl(hdr->seqno), pcb->snd_nxt) &&
+        !virtio_net_tx_stopped(net.dev, NET_QUEUE)) {
+        struct sock *sock = pcb->callback_arg;
+        net.stats.tcp_retransmits++;
+        if (sock != NULL) {
+            sock->retransmits++;
+        }
+    }
+    return opts;
+}
