@@ -193,6 +193,39 @@ $(IMAGE_ELF): $(B)/image/symbols.S $(IMAGE_OBJECTS)
 	@test "$$(nm -n $@ | grep -i ' [tw] ')" = "$$(nm -n $(B)/image/unnamed.elf | grep -i ' [tw] ')" || \
 	    { echo 'the symbol table moved the code that it describes' >&2; rm -f $@; exit 1; }
 
+# ---------------------------------------------------------------- EFI loader and disk image
+
+# Position independent, as firmware loads it anywhere; two-byte wide strings and the firmware's calling convention.
+EFI_CFLAGS := $(C_STANDARD) -O2 -g -fpic -fshort-wchar -mno-red-zone -ffreestanding -fno-stack-protector \
+    -fcf-protection=none -fno-strict-aliasing -DGNU_EFI_USE_MS_ABI -isystem /usr/include/efi \
+    -isystem /usr/include/efi/x86_64 -iquote .
+EFI_C := boot/efi_main.c boot/memmap.c boot/cmdline.c
+EFI_OBJECTS := $(patsubst %.c,$(B)/efi/%.o,$(EFI_C)) $(B)/efi/boot/efi_blob.o
+
+image: $(IMAGE_EFI) $(IMAGE_DISK)
+
+$(B)/efi/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo 'EFICC    $<'
+	@$(CC) $(EFI_CFLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
+
+$(B)/efi/boot/efi_blob.o: boot/efi_blob.S $(IMAGE_ELF)
+	@mkdir -p $(@D)
+	@objcopy --strip-all $(IMAGE_ELF) $(B)/efi/image.elf
+	@$(CC) -DIMAGE='"$(B)/efi/image.elf"' -c -o $@ $<
+
+$(IMAGE_EFI): $(EFI_OBJECTS)
+	@echo 'LINK     $@'
+	@ld -nostdlib -znocombreloc -znoexecstack --no-warn-rwx-segments -shared -Bsymbolic -T /usr/lib/elf_x86_64_efi.lds \
+	    -o $(B)/efi/loader.so /usr/lib/crt0-efi-x86_64.o $(EFI_OBJECTS) -L/usr/lib -lgnuefi -lefi
+	@! nm -u $(B)/efi/loader.so | grep . || { echo 'the EFI loader has undefined symbols' >&2; exit 1; }
+	@objcopy -j .text -j .sdata -j .data -j .rodata -j .dynamic -j .dynsym -j .rel -j .rela -j '.rel.*' -j '.rela.*' \
+	    -j .reloc --target efi-app-x86_64 --subsystem=10 $(B)/efi/loader.so $@
+
+$(IMAGE_DISK): $(IMAGE_EFI) host/mkimage
+	@echo 'IMAGE    $@'
+	@host/mkimage $(IMAGE_EFI) $@
+
 # ---------------------------------------------------------------- host libraries and unit tests
 
 $(B)/%.a: $(SOURCES_LIST)
@@ -229,4 +262,4 @@ $(B)/fuzz/bin/%: $(B)/fuzz/tests/fuzz/%.o $(subst /host/,/fuzz/,$(HOST_LIBS))
 unit: $(UNIT_TESTS)
 	@$(PYTHON) tests/run_checks.py unit
 
--include $(shell find $(B)/image $(B)/host $(B)/fuzz -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/image $(B)/efi $(B)/host $(B)/fuzz -name '*.d' 2>/dev/null)

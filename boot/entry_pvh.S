@@ -14,6 +14,7 @@
 #define CR0_WP 0x10000
 #define CR0_PG 0x80000000
 #define CR4_PAE 0x20
+#define CR4_LA57_BIT 12
 #define CR4_OSFXSR 0x200
 #define CR4_OSXMMEXCPT 0x400
 #define MSR_EFER 0xc0000080
@@ -94,6 +95,13 @@ efi_entry:
     cld
     movq $stack_top, %rsp
     movq %rdi, %rbx
+    /* The firmware's tables lie in memory that is about to be used. */
+    movl $boot_pml4, %eax
+    movq %cr4, %rcx
+    btl $CR4_LA57_BIT, %ecx
+    jnc 1f
+    movl $boot_pml5, %eax
+1:  movq %rax, %cr3
     lgdt gdt_pointer
     pushq $SEL_CODE
     pushq $efi_long
@@ -145,8 +153,14 @@ gdt_pointer:
     .word gdt_end - gdt - 1
     .quad gdt
 
-/* Identity map of the first GiB, writable and executable, for the time until mem_setup() has built the real one. */
+/*
+ * Identity map of the first GiB, writable and executable, for the time until mem_setup() has built the real one. The
+ * fifth level is for firmware that left it on: it cannot be switched off in long mode.
+ */
     .balign 4096
+boot_pml5:
+    .quad boot_pml4 + 0x3
+    .fill 511, 8, 0
 boot_pml4:
     .quad boot_pdpt + 0x3
     .fill 511, 8, 0
