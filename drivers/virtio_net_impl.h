@@ -218,13 +218,31 @@ bool device_start(struct virtio_net *dev, const struct virtio_net_config *config
 bool device_restart(struct virtio_net *dev);
 bool config_status(struct virtio_net *dev, uint16_t *status);
 
-/* virtio_net_tx.c */
+/* virtio_net_tx_setup.c */
 bool tx_allocate(struct virtio_net *dev, const struct virtio_net_config *config, uint16_t size,
                  const char **why);
 void tx_abort(struct virtio_net *dev);
+
+/* virtio_net_tx.c */
+/* Descriptors for data: those of a frame that is still being joined are as good as used. */
+static inline uint16_t tx_room(const struct tx_queue *tx)
+{
+    uint16_t n_free = vq_free_descs(&tx->vq);
+    return n_free > tx->set_aside ? (uint16_t)(n_free - tx->set_aside) : 0;
+}
 bool tx_arm(struct virtio_net *dev, bool want_tx);
+void tx_stop(struct virtio_net *dev);
+void tx_stop_if_short(struct virtio_net *dev);
 bool tx_wake_due(const struct tx_queue *tx);
 void tx_wake_if_due(struct virtio_net *dev);
+uint16_t tx_frame_cost(const struct virtio_net *dev, const struct virtio_net_tx_frame *frame);
+/* Into the ring, without a look at the room. */
+void tx_place(struct virtio_net *dev, const struct virtio_net_tx_frame *frame);
+
+/* virtio_net_tx_full.c */
+enum virtio_net_result tx_add_when_full(struct virtio_net *dev,
+                                        const struct virtio_net_tx_frame *frame);
+void tx_retry_held(struct virtio_net *dev);
 
 /* virtio_net_rx.c */
 bool rx_allocate(struct virtio_net *dev, uint16_t size, const char **why);

@@ -14,30 +14,8 @@
 #include <string.h>
 
 #include "boot/clock.h"
-#include "boot/cpu.h"
 #include "boot/mem.h"
 #include "boot/panic.h"
-
-const struct tx_policy tx_policies[VIRTIO_NET_POLICIES] = {
-    [VIRTIO_NET_POLICY_THRESHOLD] = {.stops = true, .recheck = true},
-    [VIRTIO_NET_POLICY_WAKE_ON_ONE] = {.stops = true,
-                                       .wake_on_one = true,
-                                       .recheck = true,
-                                       .on_full = TX_FULL_HOLD},
-    [VIRTIO_NET_POLICY_DROP] = {.stops = true,
-                                .wake_on_one = true,
-                                .recheck = true,
-                                .on_full = TX_FULL_DROP},
-    [VIRTIO_NET_POLICY_SPIN] = {.recheck = true, .on_full = TX_FULL_SPIN},
-    [VIRTIO_NET_POLICY_NO_RECHECK] = {.stops = true},
-};
-
-/* Descriptors for data: those of a frame that is still being joined are as good as used. */
-static uint16_t tx_room(const struct tx_queue *tx)
-{
-    uint16_t n_free = vq_free_descs(&tx->vq);
-    return n_free > tx->set_aside ? (uint16_t)(n_free - tx->set_aside) : 0;
-}
 
 bool virtio_net_tx_stopped(const struct virtio_net *dev, unsigned queue)
 {
@@ -126,10 +104,13 @@ bool tx_arm(struct virtio_net *dev, bool want_tx)
  * by the look after arming is left to the poll loop, which has not slept: it reclaims next, and
  * wakes. Reclaiming here would call tx_done from inside the caller's own send.
  */
-static void tx_stop(struct virtio_net *dev)
+void tx_stop(struct virtio_net *dev)
 {
     struct tx_queue *tx = &dev->tx;
 
+    if (tx->stopped) {
+        return;
+    }
     tx->stopped = true;
     tx->stats.stops++;
     tx->stopped_at_ns = clock_now_ns();
@@ -137,11 +118,11 @@ static void tx_stop(struct virtio_net *dev)
     (void)tx_arm(dev, true);
 }
 
-static void stop_if_short(struct virtio_net *dev)
+void tx_stop_if_short(struct virtio_net *dev)
 {
     struct tx_queue *tx = &dev->tx;
 
-    if (tx_room(tx) < tx->stop && !tx->stopped && tx->policy->stops) {
+    if (tx_room(tx) < tx->stop && tx->policy->stops) {
         tx_stop(dev);
     }
 }
@@ -174,7 +155,7 @@ bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned queue, uint16_t desc
         return false;
     }
     tx->set_aside = (uint16_t)(tx->set_aside + descs);
-    stop_if_short(dev);
+    tx_stop_if_short(dev);
     return true;
 }
 
@@ -237,7 +218,7 @@ static void write_header(void *at, const struct virtio_net_tx_frame *frame)
     memcpy(at, &hdr, sizeof(hdr)); /* headroom ends where the frame begins: at any address */
 }
 
-static void place(struct virtio_net *dev, const struct virtio_net_tx_frame *frame)
+void tx_place(struct virtio_net *dev, const struct virtio_net_tx_frame *frame)
 {
     struct tx_queue *tx = &dev->tx;
     struct vq_seg segs[TX_MAX_SEGS];
@@ -269,14 +250,10 @@ static void place(struct virtio_net *dev, const struct virtio_net_tx_frame *fram
     vq_add(&tx->vq, segs, n, 0, frame->cookie);
 }
 
-static uint16_t frame_cost(const struct virtio_net *dev, const struct virtio_net_tx_frame *frame)
+uint16_t tx_frame_cost(const struct virtio_net *dev, const struct virtio_net_tx_frame *frame)
 {
     return virtio_net_tx_cost_descs(dev, frame->n_segs, header_in_headroom(frame));
 }
-
-/* The fault policies' ways with a frame that does not fit. */
-static enum virtio_net_result add_when_full(struct virtio_net *dev,
-                                            const struct virtio_net_tx_frame *frame);
 
 enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned queue,
                                          const struct virtio_net_tx_frame *frame)
@@ -287,109 +264,21 @@ enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned queue,
     if (dev->dead) {
         return VIRTIO_NET_FATAL;
     }
-    uint16_t cost = frame_cost(dev, frame);
+    uint16_t cost = tx_frame_cost(dev, frame);
     if (!frame_is_sound(dev, frame) || cost > tx->vq.size) {
         tx->stats.drops[VIRTIO_NET_TX_DROP_MALFORMED]++;
         return VIRTIO_NET_FATAL;
     }
     if (tx_room(tx) < cost || (tx->holder.occupied && !frame->control)) {
-        return add_when_full(dev, frame);
+        return tx_add_when_full(dev, frame);
     }
-    place(dev, frame);
+    tx_place(dev, frame);
     tx->stats.submitted++;
-    stop_if_short(dev);
+    tx_stop_if_short(dev);
     return VIRTIO_NET_OK;
-}
-
-static void hold(struct tx_queue *tx, const struct virtio_net_tx_frame *frame)
-{
-    struct tx_holder *holder = &tx->holder;
-
-    holder->occupied = true;
-    holder->frame = *frame;
-    holder->frame.segs = holder->segs;
-    for (uint16_t i = 0; i < frame->n_segs; i++) {
-        holder->segs[i] = frame->segs[i];
-    }
-    tx->stats.held = 1;
-    tx->stats.submitted++;
-    tx->stats.requeues++;
-}
-
-/* Waits for room where it stands, as drivers without a stopped state do: the caller sees no AGAIN,
- * and the machine nothing else. A device that never completes keeps it here. */
-static enum virtio_net_result spin_for_room(struct virtio_net *dev,
-                                            const struct virtio_net_tx_frame *frame)
-{
-    struct tx_queue *tx = &dev->tx;
-    uint16_t cost = frame_cost(dev, frame);
-
-    virtio_net_tx_flush(dev, VIRTIO_NET_TX_QUEUE);
-    while (tx_room(tx) < cost) {
-        if (tx->vq.fault != VQ_FAULT_NONE) {
-            return VIRTIO_NET_AGAIN;
-        }
-        cpu_relax();
-        virtio_net_tx_reclaim(dev, VIRTIO_NET_TX_QUEUE, tx->vq.size);
-    }
-    place(dev, frame);
-    tx->stats.submitted++;
-    return VIRTIO_NET_OK;
-}
-
-static enum virtio_net_result add_when_full(struct virtio_net *dev,
-                                            const struct virtio_net_tx_frame *frame)
-{
-    struct tx_queue *tx = &dev->tx;
-
-    if (frame->control) {
-        tx->stats.drops[VIRTIO_NET_TX_DROP_RESERVE_EXHAUSTED]++;
-        return VIRTIO_NET_AGAIN;
-    }
-    switch (tx->policy->on_full) {
-    case TX_FULL_HOLD:
-        if (tx->holder.occupied) {
-            break;
-        }
-        hold(tx, frame);
-        stop_if_short(dev);
-        return VIRTIO_NET_OK;
-    case TX_FULL_DROP:
-        tx->stats.drops[VIRTIO_NET_TX_DROP_POLICY]++;
-        tx->stats.submitted++;
-        tx->stats.aborted++;
-        stop_if_short(dev);
-        dev->ops->tx_done(dev->ctx, VIRTIO_NET_TX_QUEUE, frame->cookie, true);
-        return VIRTIO_NET_OK;
-    case TX_FULL_SPIN:
-        return spin_for_room(dev, frame);
-    case TX_FULL_UNEXPECTED:
-        break;
-    }
-    tx->stats.unexpected_full++;
-    stop_if_short(dev);
-    return VIRTIO_NET_AGAIN;
 }
 
 /* ---- reclaim ---- */
-
-/* The held frame's turn: into the ring if it fits now, else back, which is one more requeue. */
-static void retry_held(struct virtio_net *dev)
-{
-    struct tx_queue *tx = &dev->tx;
-
-    if (!tx->holder.occupied) {
-        return;
-    }
-    if (tx_room(tx) < frame_cost(dev, &tx->holder.frame)) {
-        tx->stats.requeues++;
-        return;
-    }
-    tx->holder.occupied = false;
-    tx->stats.held = 0;
-    place(dev, &tx->holder.frame);
-    virtio_net_tx_flush(dev, VIRTIO_NET_TX_QUEUE);
-}
 
 unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned queue, unsigned budget)
 {
@@ -417,102 +306,11 @@ unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned queue, unsigned 
         return n;
     }
     if (n != 0 || vq_in_flight(&tx->vq) == 0) {
-        retry_held(dev);
+        tx_retry_held(dev);
     }
     /* Also without a completion: a joined frame may have cost less than was set aside for it. */
     tx_wake_if_due(dev);
     return n;
-}
-
-/* ---- set up and reset ---- */
-
-static bool allocate_tables(struct virtio_net *dev, uint16_t size)
-{
-    struct tx_queue *tx = &dev->tx;
-    struct vq_memory memory = {0};
-
-    memory.ring = mem_alloc(vq_ring_bytes(size), MEM_PAGE_BYTES);
-    memory.slots = mem_alloc(size * sizeof(struct vq_slot), CPU_CACHE_LINE_BYTES);
-    tx->hdrs = mem_alloc(size * sizeof(struct virtio_net_hdr), CPU_CACHE_LINE_BYTES);
-    if (memory.ring == NULL || memory.slots == NULL || tx->hdrs == NULL) {
-        return false;
-    }
-    memory.ring_dma = mem_dma_addr(memory.ring);
-    tx->hdrs_dma = mem_dma_addr(tx->hdrs);
-    if (dev->info.indirect) {
-        /* 2.7.5.3.1: a table may not be longer than the queue. */
-        memory.indirect_descs = size < TX_MAX_SEGS ? size : TX_MAX_SEGS;
-        memory.indirect = mem_alloc((size_t)size * memory.indirect_descs * sizeof(struct vq_desc),
-                                    CPU_CACHE_LINE_BYTES);
-        if (memory.indirect == NULL) {
-            return false;
-        }
-        memory.indirect_dma = mem_dma_addr(memory.indirect);
-    }
-    vq_init(&tx->vq, size, dev->info.event_idx, &memory);
-    return true;
-}
-
-bool tx_allocate(struct virtio_net *dev, const struct virtio_net_config *config, uint16_t size,
-                 const char **why)
-{
-    struct tx_queue *tx = &dev->tx;
-    struct tx_form form = {
-        .size_descs = size,
-        .indirect = dev->info.indirect,
-        .tso = dev->info.can_tso,
-        .mtu_bytes = dev->info.mtu_bytes,
-        .max_datagram_bytes = config->max_datagram_bytes,
-    };
-    struct tx_thresholds thresholds;
-
-    if (!tx_thresholds(&form, &thresholds)) {
-        *why = "the transmit ring cannot hold one frame and the reserve: choose a larger tx.size";
-        return false;
-    }
-    if (dev->info.can_tso && !thresholds.tso) {
-        dev->info.can_tso = false;
-        features_refuse(&dev->info, "HOST_TSO4", "negotiated but not used: the ring is too small");
-    }
-    dev->info.max_datagram_bytes = thresholds.max_datagram_bytes;
-    dev->info.tx_max_segs = thresholds.max_segs;
-    tx->policy = &tx_policies[config->policy];
-    tx->stop = thresholds.stop;
-    tx->wake = thresholds.wake;
-    tx->stats = (struct virtio_net_tx_stats){
-        .size_descs = size,
-        .unit_descs = thresholds.unit,
-        .reserve_descs = thresholds.reserve,
-        .stop_descs = thresholds.stop,
-        .wake_descs = thresholds.wake,
-        .policy = config->policy,
-    };
-    if (!allocate_tables(dev, size)) {
-        *why = "no memory for the transmit ring";
-        return false;
-    }
-    return true;
-}
-
-/* After a reset: nothing that was in the ring will be heard of again. Leaves an empty ring. */
-void tx_abort(struct virtio_net *dev)
-{
-    struct tx_queue *tx = &dev->tx;
-    uint16_t cursor = 0;
-    void *cookie;
-
-    while ((cookie = vq_abort(&tx->vq, &cursor)) != NULL) {
-        tx->stats.aborted++;
-        dev->ops->tx_done(dev->ctx, VIRTIO_NET_TX_QUEUE, cookie, true);
-    }
-    if (tx->holder.occupied) {
-        tx->holder.occupied = false;
-        tx->stats.held = 0;
-        tx->stats.aborted++;
-        dev->ops->tx_done(dev->ctx, VIRTIO_NET_TX_QUEUE, tx->holder.frame.cookie, true);
-    }
-    tx->rekick = (struct rekick){0};
-    vq_init(&tx->vq, tx->vq.size, tx->vq.event_idx, &tx->vq.memory);
 }
 
 void virtio_net_tx_stats(const struct virtio_net *dev, unsigned queue,
