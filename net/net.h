@@ -20,6 +20,8 @@
 
 #include "drivers/virtio_net.h"
 
+struct virtio_transport;
+
 struct net_config {
     bool dhcp;
     uint32_t ip, netmask, gateway; /* host byte order, without dhcp */
@@ -27,7 +29,8 @@ struct net_config {
     bool mac_set; /* false: the device's */
     uint64_t dhcp_deadline_ns;
     uint64_t link_deadline_ns;
-    struct virtio_net_config driver; /* ops and ctx are filled in by net_open */
+    struct virtio_net_config driver;    /* ops and ctx are filled in by net_open */
+    struct virtio_transport *transport; /* NULL: the first network device on the PCI bus */
 };
 
 /* False: *why is a one-line text with cause and mend. With dhcp it returns once the lease is there.

@@ -17,7 +17,6 @@
 #include "netif/ethernet.h"
 
 #define MAX_DATAGRAM_BYTES 65507u
-#define UDP_HDR_BYTES      8u
 #define RX_PIN_MIN_BUFS    16u
 
 struct net_state net;
@@ -56,21 +55,6 @@ void net_link_changed(bool up)
 
 /* ---- open ---- */
 
-/* The largest datagram whose fragments fit the unit that the driver chose for this ring. */
-static uint32_t largest_datagram(uint32_t wanted)
-{
-    struct virtio_net_tx_stats stats;
-    virtio_net_tx_stats(net.dev, NET_QUEUE, &stats);
-    uint32_t mtu = net.info->mtu_bytes;
-    uint32_t whole = mtu - IP_HLEN - UDP_HDR_BYTES;
-    uint32_t part = (mtu - IP_HLEN) / 8 * 8;
-    /* A fragment is lwIP's header and one reference into the datagram. */
-    uint32_t fragments = stats.unit_descs / virtio_net_tx_cost_descs(net.dev, 2, true);
-    uint32_t fits = fragments > 1 ? fragments * part - UDP_HDR_BYTES : whole;
-    fits = LWIP_MAX(fits, whole);
-    return LWIP_MIN(LWIP_MIN(fits, wanted), MAX_DATAGRAM_BYTES);
-}
-
 static bool open_device(const struct net_config *config, const char **why)
 {
     struct virtio_net_config driver = config->driver;
@@ -79,13 +63,14 @@ static bool open_device(const struct net_config *config, const char **why)
     if (driver.max_datagram_bytes == 0) {
         driver.max_datagram_bytes = MAX_DATAGRAM_BYTES;
     }
-    net.dev = virtio_net_open(0, &driver, why);
+    net.dev = config->transport != NULL ? virtio_net_open_transport(config->transport, &driver, why)
+                                        : virtio_net_open(0, &driver, why);
     if (net.dev == NULL) {
         return false;
     }
     net.info = virtio_net_info(net.dev);
     memcpy(mac, config->mac_set ? config->mac : net.info->mac, sizeof(mac));
-    net.max_datagram_bytes = largest_datagram(driver.max_datagram_bytes);
+    net.max_datagram_bytes = LWIP_MIN(net.info->max_datagram_bytes, MAX_DATAGRAM_BYTES);
     struct virtio_net_rx_stats rx;
     virtio_net_rx_stats(net.dev, NET_QUEUE, &rx);
     /* Half of the pool may be pinned by the stack; beyond that packets are copied. */

@@ -164,7 +164,8 @@ static err_t send_copy(struct pbuf *p, bool control, const struct frame_kind *ki
 
 static err_t send_plain(struct pbuf *p, bool control, const struct frame_kind *kind)
 {
-    if (p->next != NULL && pbuf_clen(p) > VIRTIO_NET_TX_MAX_PIECES) {
+    /* More pieces than a unit has room for would break what a positive room check promised. */
+    if (p->next != NULL && pbuf_clen(p) > net.info->tx_max_segs) {
         return send_copy(p, control, kind);
     }
     pbuf_ref(p);

@@ -2,6 +2,7 @@
 #include "netmem.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "boot/mem.h"
@@ -19,7 +20,8 @@
 #define STEPS_SHIFT    2u
 #define CLASSES        44u
 /* What a class takes from mem_alloc at once, unless one block is larger. */
-#define SLAB_BYTES (64u * 1024u)
+#define SLAB_BYTES       (64u * 1024u)
+#define SLAB_ALIGN_BYTES ((size_t)64)
 
 #define MAGIC_USED 0x75736564u
 #define MAGIC_FREE 0x66726565u
@@ -56,14 +58,25 @@ static unsigned class_of(size_t bytes)
     return ((shift - SMALLEST_SHIFT) << STEPS_SHIFT) + step + 1;
 }
 
+static void *slab_memory(size_t bytes)
+{
+#ifdef SLUICE_MODEL
+    /* The stack outlives the machine of one test, so its memory must. */
+    return aligned_alloc(SLAB_ALIGN_BYTES,
+                         (bytes + SLAB_ALIGN_BYTES - 1) & ~(SLAB_ALIGN_BYTES - 1));
+#else
+    return mem_alloc(bytes, SLAB_ALIGN_BYTES);
+#endif
+}
+
 static bool refill(unsigned index)
 {
     size_t each = class_bytes(index);
     size_t count = each < SLAB_BYTES / 2 ? SLAB_BYTES / each : 1;
-    uint8_t *slab = mem_alloc(count * each, 64);
+    uint8_t *slab = slab_memory(count * each);
     if (slab == NULL && count > 1) {
         count = 1;
-        slab = mem_alloc(each, 64);
+        slab = slab_memory(each);
     }
     if (slab == NULL) {
         return false;

@@ -229,7 +229,33 @@ void sock_udp_cancel(struct sock *sock)
     sock->free_bufs = buf;
 }
 
-enum sock_result sock_udp_commit(struct sock *sock)
+static void charge(struct sock *sock, struct udp_buf *buf)
+{
+    sock_hold(sock); /* until the buffer is back */
+    net.tx_bufs_free--;
+    sock->charged_bytes += buf->true_bytes;
+    sock->stats.charged_bytes += buf->true_bytes;
+    net.charged_bytes += buf->true_bytes;
+}
+
+/* Down the stack. The buffer is built now: whatever happens, it is not sent again (its headers are
+ * pushed). */
+static err_t send_down(struct sock *sock, struct udp_buf *buf, const ip_addr_t *ip, uint16_t port)
+{
+    bool fragments = buf->len_bytes + UDP_HLEN + IP_HLEN > net.netif.mtu;
+    if (fragments) {
+        netif_virtio_soft_udp(true); /* a device cannot checksum across fragments */
+    }
+    net.tx_is_data = true;
+    err_t result = udp_sendto(sock->udp, &buf->custom.pbuf, ip, port);
+    net.tx_is_data = false;
+    if (fragments) {
+        netif_virtio_soft_udp(false);
+    }
+    return result;
+}
+
+static enum sock_result commit(struct sock *sock, const ip_addr_t *ip, uint16_t port)
 {
     struct udp_buf *buf = sock->reserved;
     invariant(buf != NULL);
@@ -240,33 +266,31 @@ enum sock_result sock_udp_commit(struct sock *sock)
         return again(sock);
     }
     sock->reserved = NULL;
-    sock_hold(sock); /* until the buffer is back */
-    net.tx_bufs_free--;
-    sock->charged_bytes += buf->true_bytes;
-    sock->stats.charged_bytes += buf->true_bytes;
-    net.charged_bytes += buf->true_bytes;
-
-    bool fragments = buf->len_bytes + UDP_HLEN + IP_HLEN > net.netif.mtu;
-    if (fragments) {
-        netif_virtio_soft_udp(true); /* a device cannot checksum across fragments */
-    }
-    net.tx_is_data = true;
-    err_t result = udp_send(sock->udp, &buf->custom.pbuf);
-    net.tx_is_data = false;
-    if (fragments) {
-        netif_virtio_soft_udp(false);
-    }
+    charge(sock, buf);
+    err_t result = send_down(sock, buf, ip, port);
+    enum sock_result outcome = SOCK_OK;
     if (!buf->taken && buf->custom.pbuf.ref > 1) {
         buf->committed = true; /* in the queue of an address to be resolved */
         sock->arp_pending = true;
     } else if (!buf->taken) {
         sock->stats.send_errors++;
         net.stats.tx_no_route += result == ERR_RTE;
-        pbuf_free(&buf->custom.pbuf);
-        return SOCK_FATAL;
+        outcome = SOCK_FATAL;
     }
     pbuf_free(&buf->custom.pbuf);
-    return SOCK_OK;
+    return outcome;
+}
+
+enum sock_result sock_udp_commit(struct sock *sock)
+{
+    return commit(sock, &sock->udp->remote_ip, sock->udp->remote_port);
+}
+
+enum sock_result sock_udp_commit_to(struct sock *sock, uint32_t ip, uint16_t port)
+{
+    ip_addr_t to = IPADDR4_INIT(lwip_htonl(ip));
+    sock->remote_ip = ip;
+    return commit(sock, &to, port);
 }
 
 /* ---- life ---- */
