@@ -72,7 +72,7 @@ struct vq_slot {
     uint16_t n_descs;   /* of the chain in the table, 0: not the head of one */
     uint16_t tail;      /* last descriptor of the chain */
     uint16_t next;
-    uint16_t position; /* available index at which it was added */
+    uint32_t batch; /* vq->batch when it was added */
 };
 
 /* Where a kick goes: one register write (4.1.5.2). */
@@ -120,6 +120,7 @@ struct virtqueue {
     uint16_t published_idx; /* what the device may see */
     uint16_t used_seen;     /* next entry to take back */
     uint16_t used_known;    /* used index as last read and checked */
+    uint32_t batch;         /* counts publications: a chain of this one is not published yet */
     uint32_t unkicked;      /* published since the last decision about a kick; may pass 2^16 */
     bool event_idx;
     bool armed;

@@ -146,7 +146,7 @@ uint16_t vq_add(struct virtqueue *vq, const struct vq_seg *segs, uint16_t n_out,
     slot->in_bytes = bytes[1];
     slot->n_descs = n_descs;
     slot->tail = tail;
-    slot->position = vq->avail_idx;
+    slot->batch = vq->batch;
     shared_store16(&vq->avail->ring[vq->avail_idx & vq->mask], head);
     vq->avail_idx = vq_wrap(vq->avail_idx + 1);
     return head;
@@ -162,6 +162,7 @@ void vq_publish(struct virtqueue *vq)
     cpu_wmb();
     shared_store16(&vq->avail->idx, vq->avail_idx);
     vq->published_idx = vq->avail_idx;
+    vq->batch++;
     vq->unkicked += n;
 }
 
@@ -232,8 +233,12 @@ static struct vq_slot *checked_slot(struct virtqueue *vq, uint32_t id)
         return NULL;
     }
     struct vq_slot *slot = &vq->slots[id];
-    /* Added and published: entries between the two lie 0 or less before the published index. */
-    if (slot->n_descs == 0 || vq_wrap(vq->published_idx - slot->position - 1) >= vq->size) {
+    /*
+     * What is not published yet cannot have been used. Told by the batch and not by the position in
+     * the ring: a device that completes out of order may keep a chain for more than one lap.
+     */
+    bool unpublished = slot->batch == vq->batch && vq->avail_idx != vq->published_idx;
+    if (slot->n_descs == 0 || unpublished) {
         vq->fault = VQ_FAULT_NOT_IN_FLIGHT;
         return NULL;
     }
