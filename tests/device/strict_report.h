@@ -47,7 +47,13 @@ void strict_report_json(const struct strict_report *report, FILE *out);
 
 /* The condition must hold; the words after it say what was seen instead. True if it does. */
 #define STRICT_CHECK(report, clause, condition, ...)                                               \
-    ((report)->checked[clause]++,                                                                  \
-     (condition) ? true : (strict_violate((report), (clause), __VA_ARGS__), false))
+    ({                                                                                             \
+        const bool strict_held = (condition);                                                      \
+        (report)->checked[clause]++;                                                               \
+        if (!strict_held) {                                                                        \
+            strict_violate((report), (clause), __VA_ARGS__);                                       \
+        }                                                                                          \
+        strict_held;                                                                               \
+    })
 
 #endif
