@@ -119,6 +119,8 @@ static bool add_net(cJSON *sluice)
            json_add_u64(net, "tcp_retransmits", stats.tcp_retransmits) &&
            json_add_u64(net, "tx_refused", stats.tx_refused) &&
            json_add_u64(net, "ip_fragments", stats.ip_fragments) &&
+           json_add_u64(net, "udp_frames_out", stats.udp_frames_out) &&
+           json_add_u64(net, "udp_frames_in", stats.udp_frames_in) &&
            json_add_u64(net, "rx_no_pbuf", stats.rx_no_pbuf) &&
            json_add_u64(net, "tx_no_route", stats.tx_no_route) &&
            json_add_u64(net, "tx_link_down", stats.tx_link_down);

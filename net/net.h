@@ -83,6 +83,7 @@ struct net_stats {
     uint64_t tcp_retransmits;
     uint64_t tx_refused;   /* segments of TCP refused while TX was stopped (they go later) */
     uint64_t ip_fragments; /* sent */
+    uint64_t udp_frames_out, udp_frames_in; /* frames that carry UDP, each fragment being one */
     uint64_t rx_no_pbuf;
     uint64_t tx_no_route, tx_link_down;
     uint64_t idle_ns; /* time in hlt since net_open */

@@ -138,6 +138,7 @@ static enum virtio_net_result send_kind(struct pbuf *p, bool control, const stru
     if (tcp_data && result == VIRTIO_NET_OK) {
         net_tcp_in_flight_add(tcp_of(p), 1);
     }
+    net.stats.udp_frames_out += kind->udp && result == VIRTIO_NET_OK;
     return result;
 }
 
@@ -376,6 +377,8 @@ static void rx(void *ctx, unsigned queue, const struct virtio_net_rx_packet *pac
         etharp_input(p, &net.netif);
         return;
     }
+    const struct ip_hdr *ip = p->payload;
+    net.stats.udp_frames_in += p->len >= IP_HLEN && IPH_PROTO(ip) == IP_PROTO_UDP;
     set_checks(p, packet->csum_valid || packet->csum_partial);
     ip4_input(p, &net.netif);
     NETIF_SET_CHECKSUM_CTRL(&net.netif, net.csum_flags);
