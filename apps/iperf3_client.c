@@ -29,6 +29,7 @@
 
 #include "apps/drain.h"
 #include "apps/evaluate.h"
+#include "apps/heartbeat.h"
 #include "apps/iperf3_open.h"
 #include "apps/iperf3_wire.h"
 #include "boot/clock.h"
@@ -41,10 +42,11 @@
  * it in a slow queue. */
 #define ANSWER_DEADLINE_NS (8 * CLOCK_NS_PER_S)
 
-/* Probes after 1 s of silence, each second; seven unanswered ones make 8 s. */
+/* The stack's own keepalive only ends a connection that everybody has forgotten; who is dead, and
+ * when, is heartbeat.c's to say. */
 #define KEEPALIVE_IDLE_S     1u
 #define KEEPALIVE_INTERVAL_S 1u
-#define KEEPALIVE_PROBES     7u
+#define KEEPALIVE_PROBES     30u
 
 /* A link that flaps comes back sooner. */
 #define LINK_GRACE_NS (3 * CLOCK_NS_PER_S)
@@ -91,6 +93,7 @@ struct client {
     struct opener opener;
     struct measure measure;
     struct drain drain;
+    struct heartbeat heartbeat;
     struct iperf3_results own, peer;
     bool peer_said;
     struct stream streams[2 * IPERF3_MAX_STREAMS];
@@ -110,6 +113,7 @@ static void finish(struct client *c)
     opener_cancel(&c->opener);
     measure_cancel(&c->measure);
     drain_cancel(&c->drain);
+    heartbeat_cancel(&c->heartbeat);
     for (unsigned i = 0; i < c->measure.n_streams; i++) {
         stream_stop(&c->streams[i]);
     }
@@ -401,11 +405,32 @@ static const struct iperf3_wire_ops wire_ops = {
 
 /* ---- control connection ---- */
 
+static void on_dead(void *arg, bool taking)
+{
+    struct client *c = arg;
+    if (taking) {
+        fail(c, SLUICE_EXIT_PEER,
+             "the server or the path to it is dead %s: nothing was heard for %llu s",
+             phase_texts[c->phase], HEARTBEAT_DEAD_NS / CLOCK_NS_PER_S);
+    } else {
+        fail(c, SLUICE_EXIT_PEER,
+             "the path is blocked %s: the device takes no frames (%u wait in its ring), and "
+             "nothing was heard for %llu s",
+             phase_texts[c->phase], net_tx_in_flight(), HEARTBEAT_DEAD_NS / CLOCK_NS_PER_S);
+    }
+}
+
 static void on_control_connected(struct sock *sock, void *arg)
 {
     struct client *c = arg;
     sock_tcp_nodelay(sock, true);
     sock_tcp_keepalive(sock, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES);
+    c->heartbeat.control = sock;
+    c->heartbeat.streams = c->streams;
+    c->heartbeat.n_streams = sizeof c->streams / sizeof *c->streams;
+    c->heartbeat.dead = on_dead;
+    c->heartbeat.arg = c;
+    heartbeat_start(&c->heartbeat, clock_now_ns());
     enter(c, PHASE_COOKIE, ANSWER_DEADLINE_NS);
     say(c, c->opener.cookie, sizeof c->opener.cookie);
 }

@@ -116,6 +116,10 @@ void sock_tcp_nodelay(struct sock *sock, bool on);
 /* First probe after idle_s seconds of silence, then every interval_s, count unanswered ones end it
  * with TIMEOUT. */
 void sock_tcp_keepalive(struct sock *sock, unsigned idle_s, unsigned interval_s, unsigned count);
+/* Time since anything was heard from the peer, as the stack's timer of 500 ms sees it. */
+uint64_t sock_tcp_silent_ns(const struct sock *sock);
+/* Asks the peer for a sign of life now, with one segment of keepalive. */
+void sock_tcp_probe(struct sock *sock);
 /* Retransmissions that the stack made for this connection. */
 uint64_t sock_tcp_retransmits(const struct sock *sock);
 uint64_t sock_tcp_bytes_acked(const struct sock *sock);

@@ -358,6 +358,21 @@ void sock_tcp_keepalive(struct sock *sock, unsigned idle_s, unsigned interval_s,
     sock->tcp->keep_cnt = count;
 }
 
+uint64_t sock_tcp_silent_ns(const struct sock *sock)
+{
+    if (sock->tcp == NULL) {
+        return 0;
+    }
+    return (uint64_t)(tcp_ticks - sock->tcp->tmr) * TCP_SLOW_INTERVAL * (CLOCK_NS_PER_S / 1000);
+}
+
+void sock_tcp_probe(struct sock *sock)
+{
+    if (sock->tcp != NULL && sock->connected) {
+        tcp_keepalive(sock->tcp);
+    }
+}
+
 uint64_t sock_tcp_retransmits(const struct sock *sock)
 {
     return sock->retransmits;

@@ -253,6 +253,17 @@ static struct tcp_info tcp_info(const struct sock *s)
     return info;
 }
 
+/* Any segment that carried an acknowledgement; Linux probes by itself. */
+uint64_t sock_tcp_silent_ns(const struct sock *s)
+{
+    return (uint64_t)tcp_info(s).tcpi_last_ack_recv * 1000000u;
+}
+
+void sock_tcp_probe(struct sock *s)
+{
+    (void)s;
+}
+
 uint64_t sock_tcp_retransmits(const struct sock *s)
 {
     return tcp_info(s).tcpi_total_retrans;
