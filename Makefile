@@ -259,7 +259,103 @@ $(B)/fuzz/bin/%: $(B)/fuzz/tests/fuzz/%.o $(subst /host/,/fuzz/,$(HOST_LIBS))
 
 .SECONDARY:
 
+# The applications as a Linux program on Linux sockets.
+HOST_APPS := $(B)/host/sluice-apps
+$(HOST_APPS): $(call objects,host,$(wildcard tests/host_sock/*.c) $(APPS_C) $(CJSON_C)) $(SOURCES_LIST)
+	@echo 'LINK     $@'
+	@$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) -lm
+
+# Programs that measurements are set against: plain, optimised Linux programs.
+BENCHES := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c)) $(B)/bench/empty_pvh.elf
+$(B)/bench/%: tests/bench/%.c Makefile
+	@mkdir -p $(@D)
+	@echo 'HOSTCC   $<'
+	@$(CC) $(C_STANDARD) -O2 -g -D_GNU_SOURCE $(WARNINGS) -o $@ $< -lm
+
+# The floor under the guest's boot time: below the guest's own link address, where QEMU takes any ELF with a PVH note.
+EMPTY_PVH_ADDR := 0x100000
+$(B)/bench/empty_pvh.elf: tests/bench/empty_pvh.S Makefile
+	@mkdir -p $(@D)
+	@echo 'LINK     $@'
+	@$(CC) -nostdlib -static -no-pie -Wl,-Ttext=$(EMPTY_PVH_ADDR) -Wl,--build-id=none -o $@ $<
+
+# ---------------------------------------------------------------- checks
+
 unit: $(UNIT_TESTS)
 	@$(PYTHON) tests/run_checks.py unit
+
+system: all $(HOST_APPS) $(BENCHES)
+	@$(PYTHON) tests/run_checks.py system
+
+lint: | $(NEWLIB_BUILT)
+	@$(PYTHON) tests/run_checks.py lint
+
+# What needs no building goes first, so that a slip shows before the long part.
+check: all $(UNIT_TESTS) $(HOST_APPS) $(BENCHES)
+	@$(PYTHON) tests/run_checks.py lint unit system
+
+check-long: all $(UNIT_TESTS) $(HOST_APPS) $(BENCHES)
+	@$(PYTHON) tests/run_checks.py lint unit system model mutants fuzz
+
+run: $(IMAGE_ELF)
+	@host/sluice demo
+
+# The long ones are programs of their own; each ends with code 0 when all is well.
+model:
+	@$(if $(wildcard tests/model/run),tests/model/run,echo 'skip: tests/model/run is missing')
+
+mutants: $(UNIT_TESTS)
+	@$(if $(wildcard tests/mutants/run),tests/mutants/run,echo 'skip: tests/mutants/run is missing')
+
+fuzz: $(FUZZERS)
+	@$(if $(FUZZERS),,echo 'skip: tests/fuzz has no fuzz_*.c')
+	@for fuzzer in $(FUZZERS); do \
+	    name=$${fuzzer##*/}; seeds=tests/fuzz/corpus/$$name; \
+	    mkdir -p $(B)/fuzz/corpus/$$name; [ -d $$seeds ] || seeds=; \
+	    echo "$$name: $(FUZZ_SECONDS) s"; \
+	    $$fuzzer -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -artifact_prefix=$(B)/fuzz/$$name- \
+	        $(B)/fuzz/corpus/$$name $$seeds >$(B)/fuzz/$$name.log 2>&1 || { tail -n 40 $(B)/fuzz/$$name.log; exit 1; }; \
+	    grep -a -e '^stat::number_of_executed_units' $(B)/fuzz/$$name.log; \
+	done
+
+# ---------------------------------------------------------------- lint, one target a step
+
+OUR_C := $(BOOT_C) $(DRIVERS_C) $(NET_C) $(APPS_C)
+OUR_TEST_C := $(DEVICE_C) $(UNIT_C) $(FUZZ_C) $(wildcard tests/host_sock/*.c tests/bench/*.c)
+OUR_H := $(wildcard boot/*.h drivers/*.h net/*.h net/arch/*.h apps/*.h tests/*/*.h)
+# Shell scripts by their first line, as they carry no suffix.
+SCRIPTS = $(shell grep -l -E -e '^\#!/(usr/)?bin/(env )?(ba)?sh' -r host tests .ci)
+
+.PHONY: lint-clang lint-format lint-cppcheck lint-shell lint-layers lint-size lint-foreign
+
+# The second compiler, with the same warnings, on exactly what is compiled otherwise.
+CLANG_IMAGE_CFLAGS = $(subst -isystem $(shell $(CC) -print-file-name=include),-isystem $(shell $(CLANG) -print-resource-dir)/include,$(IMAGE_CFLAGS))
+lint-clang: | $(NEWLIB_BUILT)
+	@$(CLANG) -fsyntax-only $(CLANG_IMAGE_CFLAGS) $(WARNINGS) $(OUR_C)
+	@$(CLANG) -fsyntax-only $(EFI_CFLAGS) $(WARNINGS) boot/efi_main.c
+	@$(CLANG) -fsyntax-only $(HOST_CFLAGS) $(WARNINGS) $(DRIVERS_C) $(NET_C) $(APPS_C) $(OUR_TEST_C)
+
+lint-format:
+	@clang-format --dry-run -Werror $(OUR_C) boot/efi_main.c $(OUR_H) $(OUR_TEST_C)
+
+# Unused functions are the linker's to drop; assembly operands confuse its data flow.
+lint-cppcheck:
+	@cppcheck -q --error-exitcode=1 --inline-suppr --std=c11 --enable=warning,portability,performance \
+	    --suppress=missingInclude --suppress=unknownMacro --suppress=invalidPrintfArgType_sint -iquote . -I. $(OUR_C)
+
+lint-shell:
+	@shellcheck $(SCRIPTS)
+
+lint-layers:
+	@$(PYTHON) tests/layers.py
+
+lint-size:
+	@$(PYTHON) tests/sizes.py
+
+lint-foreign:
+	@$(PYTHON) tests/foreign.py
+
+clean:
+	@rm -rf $(filter-out $(B)/deps $(B)/newlib,$(wildcard $(B)/*))
 
 -include $(shell find $(B)/image $(B)/efi $(B)/host $(B)/fuzz -name '*.d' 2>/dev/null)
