@@ -14,6 +14,8 @@ import counters
 
 ETHERNET_HEADER, IP_HEADER, UDP_HEADER = 14, 20, 8
 IP_FRAGMENT_UNIT_BYTES = 8
+# Frames that the guest may exchange between its report and its end: the close of the control connection.
+AFTER_REPORT_FRAMES = 8
 
 
 def fragments(size_bytes, mtu):
@@ -53,8 +55,10 @@ def _device_drops(delta, netns, device, way):
 
 
 def _udp_reached(snmp):
-    """Datagrams (whole again, if they were fragmented) that IP handed to UDP."""
-    return snmp["Ip"]["InDelivers"] - snmp["Tcp"]["InSegs"] - snmp["Icmp"]["InMsgs"]
+    """Datagrams (whole again, if they were fragmented) that IP handed to UDP and that were meant for this host.
+    Not counted: broadcasts that nobody listens to, such as a DHCP server's own, looped back."""
+    ignored = snmp["Udp"].get("IgnoredMulti", 0)
+    return snmp["Ip"]["InDelivers"] - snmp["Tcp"]["InSegs"] - snmp["Icmp"]["InMsgs"] - ignored
 
 
 def _udp_frames_in(snmp):
@@ -62,9 +66,18 @@ def _udp_frames_in(snmp):
     return snmp["Ip"]["ReasmReqds"] + _udp_reached(snmp) - snmp["Ip"]["ReasmOKs"]
 
 
-def _udp_frames_out(snmp):
-    """UDP frames that IP sent. TCP is never in fragments here."""
-    return snmp["Udp"]["OutDatagrams"] - snmp["Ip"]["FragOKs"] + snmp["Ip"]["FragCreates"]
+def _udp_frames_offered(snmp):
+    """UDP frames that IP gave to the sender's own device, which may drop them. A datagram that one of its frames
+    was dropped of counts as SndbufErrors and not as OutDatagrams, and its later fragments are never sent."""
+    ip, udp = snmp["Ip"], snmp["Udp"]
+    whole = udp["OutDatagrams"] - ip["FragOKs"] + udp["SndbufErrors"] - ip["FragFails"]
+    return whole + ip["FragCreates"] + ip["FragFails"]
+
+
+def _after_report(frames, late):
+    """Sets apart what is explained by frames that passed after the guest had counted."""
+    frames["after_report"] = late if 0 < late <= AFTER_REPORT_FRAMES else 0
+    return frames
 
 
 def _guest_count(guest, queue, name):
@@ -85,7 +98,7 @@ def forward(delta, guest, sums, others, size_bytes, mtu, to):
     frames_sent = _guest_count(guest, "tx", "packets")
     tap_rx = _link(delta, "lab", "tap0", "rx", "packets")
     tap = _device_drops(delta, "lab", "tap0", "rx")
-    nic, device, arrived = 0, 0, _link(delta, "lab", "br0", "rx", "packets")
+    nic, device, arrived = 0, 0, _link(delta, "lab", "br0", "rx", "packets") - _link(delta, "lab", "veth0", "rx", "packets")
     if to == "ext":
         qdisc = counters.qdisc(delta["lab"]["qdiscs"], "veth0")
         arrived = _link(delta, "ext", "veth1", "rx", "packets")
@@ -93,12 +106,10 @@ def forward(delta, guest, sums, others, size_bytes, mtu, to):
         device = tap_rx - arrived - nic - qdisc["qlen"]
     else:
         device = tap_rx - arrived
-    ledger.frames = {
-        "sent": frames_sent,
-        "received": arrived,
-        "dropped": {"tap": tap, "nic": nic, "device": device},
-        "unaccounted": frames_sent - tap_rx - tap,
-    }
+    late = tap_rx + tap - frames_sent
+    ledger.frames = _after_report({"sent": frames_sent, "received": arrived,
+                                   "dropped": {"tap": tap, "nic": nic, "device": device}}, late)  # fmt: skip
+    ledger.frames["unaccounted"] = ledger.frames["after_report"] - late
     return _forward_datagrams(ledger, guest, snmp, others, pieces)
 
 
@@ -155,39 +166,34 @@ def reverse(delta, guest, sums, size_bytes, mtu, to):
         nic, device = 0, 0
         entered = offered = _link(delta, "lab", "br0", "tx", "packets")
     guest_rx = _guest_count(guest, "rx", "packets")
-    guest_dropped = _guest_drops(guest, "rx") + guest.get("net", {}).get("csum_bad", 0)
+    net = guest.get("net", {})
+    guest_dropped = _guest_drops(guest, "rx") + net.get("csum_bad", 0) + net.get("rx_no_pbuf", 0)
     # What the guest no longer took when it ended: the last segments of the control connection.
     untaken = entered - tap_tx - tap
-    ledger.frames = {
-        "sent": offered,
-        "received": guest_rx,
-        "dropped": {"nic": nic, "device": device, "tap": tap, "untaken": untaken, "guest": guest_dropped},
-        "unaccounted": tap_tx - guest_rx - guest_dropped,
-    }
+    late = tap_tx - guest_rx - _guest_drops(guest, "rx")
+    dropped = {"nic": nic, "device": device, "tap": tap, "untaken": untaken, "guest": guest_dropped}
+    ledger.frames = _after_report({"sent": offered, "received": guest_rx, "dropped": dropped}, late)
+    ledger.frames["unaccounted"] = late - ledger.frames["after_report"]
     return _reverse_datagrams(ledger, guest, snmp, pieces, offered)
 
 
 def _reverse_datagrams(ledger, guest, snmp, pieces, offered):
+    """The sender's own queue tells the kernel what it dropped (SndbufErrors); further places count all frames."""
     drops = ledger.frames["dropped"]
-    udp_frames_out = _udp_frames_out(snmp)
-    udp_in = guest.get("net", {}).get("udp_frames_in")
-    if udp_in is None:
-        udp_in = udp_frames_out - drops["nic"] - drops["device"] - drops["tap"]
-    control_sent = offered - udp_frames_out
-    control_arrived = ledger.frames["received"] - udp_in
-    lost_frames = drops["nic"] + drops["device"] + drops["tap"] + max(drops["untaken"], 0)
-    ledger.control_dropped = min(max(control_sent - control_arrived, 0), lost_frames)
-    places = {k: drops[k] for k in ("nic", "tap", "device")}
-    places["tap"] += max(drops["untaken"], 0)
-    places[max(places, key=places.get)] -= ledger.control_dropped
-    ledger.nic_dropped, ledger.tap_dropped = places["nic"], places["tap"]
-    ledger.device_dropped = places["device"]
+    udp_offered = _udp_frames_offered(snmp)
+    udp_in = guest.get("net", {}).get("udp_frames_in", udp_offered - sum(drops.values()))
+    at_nic = min(snmp["Udp"]["SndbufErrors"] if drops["nic"] else 0, drops["nic"])
+    later = max(udp_offered - at_nic - udp_in - drops["guest"], 0)
+    ledger.nic_dropped = at_nic
+    ledger.tap_dropped = min(later, drops["tap"] + max(drops["untaken"], 0))
+    ledger.device_dropped = min(later - ledger.tap_dropped, max(drops["device"], 0))
     ledger.guest_dropped = drops["guest"]
+    lost_frames = ledger.nic_dropped + ledger.tap_dropped + ledger.device_dropped + ledger.guest_dropped
+    ledger.control_dropped = max(sum(drops.values()) - lost_frames, 0)
     lost = ledger.sent - ledger.received
-    udp_lost_frames = sum(places.values()) + ledger.guest_dropped
     if pieces > 1:
-        ledger.incomplete = min(max(lost, 0), udp_lost_frames)
+        ledger.incomplete = min(max(lost, 0), lost_frames)
         ledger.unaccounted = lost - ledger.incomplete
     else:
-        ledger.unaccounted = lost - udp_lost_frames
+        ledger.unaccounted = lost - lost_frames
     return ledger

@@ -59,8 +59,8 @@ def verdict(rows):
     share = 100.0 * lost / unlimited["sent"] if unlimited["sent"] else 0.0
     return EXIT_OK, (
         f"Without a limit the NIC's queue dropped {share:.0f} % of what the guest sent and nobody told the "
-        f"application; with sndbuf={limited['sndbuf_bytes']} the guest stopped its queue {limited['tx_stops']} times, "
-        f"sent at the NIC's rate ({limited['sent_bits_per_second'] / MEGA:.1f} Mbit/s) and lost "
+        f"application; with sndbuf={limited['sndbuf_bytes']} the application waited {limited['waited_percent']:.0f} % of the "
+        f"time, sent at the NIC's rate ({limited['sent_bits_per_second'] / MEGA:.1f} Mbit/s) and lost "
         f"{_count(limited['sent'] - limited['received'])}; TCP ran at {stream['bits_per_second'] / MEGA:.1f} Mbit/s. "
         f"Every packet is accounted for."
     )

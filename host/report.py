@@ -56,7 +56,7 @@ def _mbits(value):
     return f"{value / MEGA:.2f}"
 
 
-def _layout(header, body):
+def layout(header, body):
     """Columns as wide as their widest cell; numbers to the right, the first and the last column to the left."""
     table = [header, *body]
     widths = [max(len(line[i]) for line in table) for i in range(len(header))]
@@ -79,7 +79,7 @@ def _name(row):
 
 
 def datagram_table(rows):
-    header = ["", "sent", "Mbit/s", "received", "Mbit/s", "lost", "stops", "where"]
+    header = ["", "sent", "Mbit/s", "received", "Mbit/s", "lost", "waited", "where"]
     body = []
     for row in rows:
         lost = row["sent"] - row["received"]
@@ -87,9 +87,9 @@ def datagram_table(rows):
         body.append([
             _name(row), str(row["sent"]), _mbits(row["sent_bits_per_second"]), str(row["received"]),
             _mbits(row["received_bits_per_second"]), f"{lost} ({percent:.1f} %)" if lost else "0",
-            str(row["tx_stops"]), where_lost(row),
+            f"{row['waited_percent']:.0f} %", where_lost(row),
         ])  # fmt: skip
-    return _layout(header, body)
+    return layout(header, body)
 
 
 def stream_table(rows):
@@ -98,7 +98,7 @@ def stream_table(rows):
         [_name(r), _mbits(r["bits_per_second"]), str(r["retransmits"]), str(r["nic_dropped"]), str(r["tx_stops"]), ""]
         for r in rows
     ]
-    return _layout(header, body)
+    return layout(header, body)
 
 
 def tables(rows):

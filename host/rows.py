@@ -19,6 +19,8 @@ SETTLE_S = 3.0  # the longest wait for the NIC's queue to run empty
 SERVER_GONE_S = 6.0
 TO_HOST, TO_GUEST = "guest-to-host", "host-to-guest"
 IPERF_MIN_WINDOW_BYTES = 4096
+# Doubled by the kernel it holds 369 datagrams of 1024 bytes: below the NIC's queue, and four times the default.
+BIDIR_WINDOW_BYTES = 2 * 212992
 # The guest's own periods without a word: its row interval and its drain.
 GUEST_QUIET_KEYS = ("interval", "drain")
 
@@ -53,10 +55,18 @@ class Test:
         return self.parallel * (2 if self.bidir else 1)
 
 
-def peer_window_bytes():
-    """The socket buffer to ask the receiver for. The kernel doubles what it is asked for, up to its limit, and
-    iperf3 refuses a test whose send buffer came out smaller than asked: twice the smaller limit fits both."""
-    return 2 * min(kernel_limit("rmem_max"), kernel_limit("wmem_max"))
+def peer_window_bytes(test):
+    """The socket buffer to ask the peer for, 0 for its own default.
+
+    A receiver wants the largest. The kernel doubles what it is asked for, up to its limit, and iperf3 refuses a
+    test whose send buffer came out smaller than asked: twice the smaller limit fits both. A sender keeps its
+    default, which is smaller than the NIC's queue, so that it waits instead of overflowing its own queue. In a
+    bidirectional test one number serves for both.
+    """
+    largest = 2 * min(kernel_limit("rmem_max"), kernel_limit("wmem_max"))
+    if test.protocol != "udp" or test.reverse or largest < IPERF_MIN_WINDOW_BYTES:
+        return 0
+    return min(largest, BIDIR_WINDOW_BYTES) if test.bidir else largest
 
 
 def guest_words(test, lab):
@@ -74,8 +84,8 @@ def guest_words(test, lab):
             words[name] = "on"
     if test.window_bytes is not None:
         words["window"] = str(test.window_bytes)
-    if test.protocol == "udp" and peer_window_bytes() >= IPERF_MIN_WINDOW_BYTES:
-        words["peer_window"] = str(peer_window_bytes())
+    if peer_window_bytes(test):
+        words["peer_window"] = str(peer_window_bytes(test))
     for word in test.guest:
         key, _, value = word.partition("=")
         words[key] = value
@@ -161,7 +171,7 @@ def _rows(lab, test, result, delta, server_json, causes):
     rows = []
     for direction in directions:
         row = _base_row(test, direction, result, server_json)
-        if result.report is not None and "end" in result.report:
+        if _has_sums(test, direction, result.report):
             fill = _fill_datagrams if test.protocol == "udp" else _fill_stream
             fill(row, lab, test, direction, result.report, delta)
         _judge(row, test, result, causes)
@@ -180,6 +190,9 @@ def _base_row(test, direction, result, server_json):
         "seconds": test.time_s,
         "exit_code": result.code,
     }
+    udp = guest.get("udp", {})
+    row["waited_percent"] = round(100.0 * udp["blocked_ns"] / guest["run_ns"] / max(test.parallel, 1), 1) if (
+        udp.get("blocked_ns") and guest.get("run_ns")) else 0.0  # fmt: skip
     for ours, theirs in (
         ("tx_stops", "stops"),
         ("tx_wakes", "wakes"),
@@ -204,13 +217,18 @@ def _sums(test, direction, report):
     return end.get("sum_sent" + suffix, {}), end.get("sum_received" + suffix, {})
 
 
+def _has_sums(test, direction, report):
+    return bool(report and "end" in report and all(_sums(test, direction, report)))
+
+
 def _fill_datagrams(row, lab, test, direction, report, delta):
     sent, received = _sums(test, direction, report)
     counts = (sent.get("packets", 0), received.get("packets", 0))
     guest = report.get("sluice", {})
     to = lab.spec.to
     if direction == TO_HOST:
-        others = test.streams + (lab.dhcp.messages() if lab.dhcp else 0)
+        messages = lab.dhcp.messages() if lab.dhcp else 0  # read in any case, for the next row to start from 0
+        others = test.streams + (messages if to == "ext" else 0)
         ledger = accounts.forward(delta, guest, counts, others, test.payload_bytes, test.mtu, to)
     else:
         ledger = accounts.reverse(delta, guest, counts, test.payload_bytes, test.mtu, to)
@@ -236,7 +254,7 @@ def _judge(row, test, result, causes):
     code, reason = EXIT_OK, None
     if result.code:
         code, reason = result.code, "; ".join([result.reason, *causes])
-    elif result.report is None or "end" not in result.report:
+    elif not _has_sums(test, row["direction"], result.report):
         code, reason = EXIT_INVALID, "the guest ended without a report"
     elif spoiling:
         code, reason = EXIT_INVALID, str(spoiling[0])

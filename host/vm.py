@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import json
 import os
+import re
 import selectors
 import signal
 import struct
@@ -32,6 +33,7 @@ EFI_BOOT_S = 60.0  # firmware alone takes 10 s under TCG on a busy machine
 SYS_PIDFD_OPEN, SYS_PIDFD_GETFD = 434, 438
 TUNSETSNDBUF = 0x400454D4
 REPORT_START = '{"start":'
+_TERMINAL_CONTROL = re.compile(r"\x1b\[[0-9;=?]*[A-Za-z]")  # firmware clears a screen that is not there
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -224,7 +226,7 @@ class VM:
         *whole, self._partial = (self._partial + data).replace(b"\r", b"").split(b"\n")
         seen = False
         for raw in whole:
-            line = raw.decode("utf-8", "replace")
+            line = _TERMINAL_CONTROL.sub("", raw.decode("utf-8", "replace"))
             if not line.strip():
                 continue
             seen = True
