@@ -272,17 +272,18 @@ void stream_stop(struct stream *stream)
     net_timer_clear(&stream->turn);
 }
 
-bool stream_is_settled(const struct stream *stream)
+uint64_t stream_outstanding(const struct stream *stream)
 {
     struct sock_udp_stats stats;
     if (!stream->sends || stream->sock == NULL) {
-        return true;
+        return 0;
     }
     if (!stream->plan->udp) {
-        return sock_tcp_bytes_acked(stream->sock) >= stream->written_bytes;
+        uint64_t acked = sock_tcp_bytes_acked(stream->sock);
+        return stream->written_bytes > acked ? stream->written_bytes - acked : 0;
     }
     sock_udp_stats(stream->sock, &stats);
-    return stats.queued == stats.consumed + stats.aborted;
+    return stats.queued - stats.consumed - stats.aborted;
 }
 
 void stream_close(struct stream *stream, bool abort)

@@ -95,9 +95,9 @@ void stream_start(struct stream *stream, uint64_t now_ns);
 /* Nothing new is sent; what was is still on its way. */
 void stream_stop(struct stream *stream);
 
-/* True when nothing that was sent is on its way any more: datagrams consumed by the device, bytes
- * acknowledged by the peer. */
-bool stream_is_settled(const struct stream *stream);
+/* What was sent and is still on its way: datagrams that the device has not consumed, bytes that the
+ * peer has not acknowledged. */
+uint64_t stream_outstanding(const struct stream *stream);
 
 void stream_close(struct stream *stream, bool abort);
 

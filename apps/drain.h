@@ -17,8 +17,8 @@ struct drain {
     /* Set by the owner. */
     uint32_t ip; /* who is asked for the echo */
     uint64_t quiet_ns;
-    bool (*settled)(void *arg); /* all streams are */
-    bool ring_must_empty;       /* false where answers to the other direction keep it busy */
+    uint64_t (*outstanding)(void *arg); /* what all streams have on their way */
+    bool ring_must_empty; /* false where answers to the other direction keep it busy */
     void (*done)(void *arg);
     void *arg;
 
@@ -30,11 +30,13 @@ struct drain {
 
     struct net_timer timer;
     uint64_t start_ns;
+    uint64_t last_outstanding, last_progress_ns;
     unsigned echoes;
     bool cancelled;
 };
 
-/* done comes at most 8 s later plus the quiet time. */
+/* done comes when all has settled, or when nothing did for 5 s, or after 30 s; 3 s more at most for
+ * the echo; and the quiet time. */
 void drain_start(struct drain *drain, uint64_t now_ns);
 void drain_cancel(struct drain *drain);
 

@@ -17,7 +17,9 @@
 
 /* For what was still under way when the program ended: closing segments, the last completions. */
 #define REST_DEADLINE_NS (2 * CLOCK_NS_PER_S)
-#define REST_LOOK_NS     (CLOCK_NS_PER_S / 1000)
+/* After a failure the path is dead as a rule, and what is in the ring stays there. */
+#define REST_FAILED_DEADLINE_NS (CLOCK_NS_PER_S / 4)
+#define REST_LOOK_NS            (CLOCK_NS_PER_S / 1000)
 
 /* Largest datagram that an echo is asked for; the transmit thresholds follow from it. */
 #define SERVE_MAX_DATAGRAM_BYTES 65507u
@@ -99,7 +101,9 @@ static void look_for_rest(void *arg)
 
 static void come_to_rest(void)
 {
-    struct rest rest = {.deadline_ns = clock_now_ns() + REST_DEADLINE_NS};
+    bool failed = outcome.exit_code != SLUICE_EXIT_PASS;
+    uint64_t patience_ns = failed ? REST_FAILED_DEADLINE_NS : REST_DEADLINE_NS;
+    struct rest rest = {.deadline_ns = clock_now_ns() + patience_ns};
     net_defer(&rest.timer, look_for_rest, &rest);
     net_run(&rest.over);
 }
