@@ -28,6 +28,7 @@ struct net_state {
     bool tx_is_data;      /* what is being output passed the gate of a socket */
     bool tx_aborting;     /* inside tx_done of an aborted frame */
     uint16_t csum_flags;  /* of the netif, without the switches for one frame */
+    uint32_t generation;  /* of opens: what is left of an earlier one is known by it */
     uint32_t max_datagram_bytes;
     uint32_t rx_pinned; /* buffers of reception that the stack holds */
     uint32_t rx_pin_limit;

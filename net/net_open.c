@@ -132,7 +132,9 @@ static bool bring_up(const struct net_config *config, const char **why)
 
 bool net_open(const struct net_config *config, const char **why)
 {
+    uint32_t generation = net.generation + 1;
     memset(&net, 0, sizeof(net));
+    net.generation = generation;
     if (!open_device(config, why)) {
         return false;
     }

@@ -256,13 +256,14 @@ static void tx_wake(void *ctx, unsigned queue)
 struct rx_pbuf {
     struct pbuf_custom custom;
     void *buf;
+    uint32_t generation; /* of the device that the buffer belongs to */
 };
 
 static void rx_pbuf_free(struct pbuf *p)
 {
     struct rx_pbuf *rx = (struct rx_pbuf *)p;
-    net.rx_pinned--;
-    if (net.dev != NULL) {
+    if (net.dev != NULL && rx->generation == net.generation) {
+        net.rx_pinned--;
         virtio_net_rx_return(net.dev, rx->buf);
     }
     netmem_free(rx);
@@ -298,6 +299,7 @@ static struct pbuf *chain_by_reference(const struct virtio_net_rx_packet *packet
         uint16_t len = (uint16_t)(piece->len_bytes - skip);
         rx->custom.custom_free_function = rx_pbuf_free;
         rx->buf = piece->buf;
+        rx->generation = net.generation;
         struct pbuf *p =
             pbuf_alloced_custom(PBUF_RAW, len, PBUF_REF, &rx->custom, piece->addr + skip, len);
         skip = 0;

@@ -16,6 +16,9 @@
 #include "lwip/tcp.h"
 #include "lwip/udp.h"
 
+/* Memory may also come back to another class than ours, or be none of ours that is missed. */
+#define POOL_RETRY_NS 100000000ull
+
 static struct sock *all;
 static struct sock *wait_head, *wait_tail;
 static struct sock *wait_cursor; /* the next to look at, while sock_run_writable runs */
@@ -150,6 +153,12 @@ void sock_wait_end(struct sock *sock)
     } else {
         wait_tail = sock->wait_prev;
     }
+}
+
+bool sock_pool_moved(const struct sock *sock)
+{
+    return netmem_frees() != sock->pool_frees_seen ||
+           clock_now_ns() - sock->wait_since_ns >= POOL_RETRY_NS;
 }
 
 bool sock_any_waiting(void)

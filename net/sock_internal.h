@@ -72,6 +72,8 @@ void sock_release(struct sock *sock);
 void sock_forget(struct sock *sock);
 void sock_wait(struct sock *sock);
 void sock_wait_end(struct sock *sock);
+/* For who found no memory: something was given back since, or it is time to look again anyway. */
+bool sock_pool_moved(const struct sock *sock);
 /* Delivers the event flags from the next pass. */
 void sock_post(struct sock *sock);
 void sock_post_error(struct sock *sock, enum sock_error error);

@@ -288,7 +288,7 @@ bool sock_tcp_ready(struct sock *sock)
     if (!sock->connected) {
         return false;
     }
-    if (sock->no_memory && netmem_frees() == sock->pool_frees_seen) {
+    if (sock->no_memory && !sock_pool_moved(sock)) {
         return false;
     }
     /* A quarter at a time: fewer, larger writes make fewer, larger frames. */

@@ -180,7 +180,7 @@ static bool address_known(struct sock *sock)
 
 bool sock_udp_ready(struct sock *sock)
 {
-    if (sock->pool_empty && sock->free_bufs == NULL && netmem_frees() == sock->pool_frees_seen) {
+    if (sock->pool_empty && sock->free_bufs == NULL && !sock_pool_moved(sock)) {
         return false;
     }
     return net_tx_open() && sock->charged_bytes < sock->sndbuf_bytes && address_known(sock);
