@@ -221,7 +221,7 @@ void model_notify(struct model_device *dev, unsigned queue, bool on)
         q->used->flags = (uint16_t)(on ? 0 : VQ_USED_F_NO_NOTIFY);
         return;
     }
-    uint16_t event = (uint16_t)(q->avail_seen - (on ? 0 : 1));
+    uint16_t event = (uint16_t)(q->avail_seen + (on ? 0 : 0x8000));
     memcpy(&q->used->ring[q->size], &event, sizeof(event));
 }
 
