@@ -279,22 +279,31 @@ $(B)/bench/empty_pvh.elf: tests/bench/empty_pvh.S Makefile
 	@echo 'LINK     $@'
 	@$(CC) -nostdlib -static -no-pie -Wl,-Ttext=$(EMPTY_PVH_ADDR) -Wl,--build-id=none -o $@ $<
 
+# The strict device as a vhost-user backend: a plain Linux program, without the driver and its seams.
+STRICT_BACKEND := $(B)/strict-backend
+STRICT_BACKEND_C := $(wildcard tests/vhost-user/*.c) \
+    $(filter-out %_host.c %_watch.c %_frames.c,$(wildcard tests/device/strict_*.c))
+$(STRICT_BACKEND): $(STRICT_BACKEND_C) $(wildcard tests/vhost-user/*.h tests/device/strict_*.h) \
+    tests/device/strict_clauses.def Makefile
+	@echo 'HOSTCC   $@'
+	@$(CC) $(C_STANDARD) -O2 -g -D_GNU_SOURCE -iquote . $(WARNINGS) -o $@ $(STRICT_BACKEND_C)
+
 # ---------------------------------------------------------------- checks
 
 unit: $(UNIT_TESTS)
 	@$(PYTHON) tests/run_checks.py unit
 
-system: all $(HOST_APPS) $(BENCHES)
+system: all $(HOST_APPS) $(BENCHES) $(STRICT_BACKEND)
 	@$(PYTHON) tests/run_checks.py system
 
 lint: | $(NEWLIB_BUILT)
 	@$(PYTHON) tests/run_checks.py lint
 
 # What needs no building goes first, so that a slip shows before the long part.
-check: all $(UNIT_TESTS) $(HOST_APPS) $(BENCHES)
+check: all $(UNIT_TESTS) $(HOST_APPS) $(BENCHES) $(STRICT_BACKEND)
 	@$(PYTHON) tests/run_checks.py lint unit system
 
-check-long: all $(UNIT_TESTS) $(HOST_APPS) $(BENCHES)
+check-long: all $(UNIT_TESTS) $(HOST_APPS) $(BENCHES) $(STRICT_BACKEND)
 	@$(PYTHON) tests/run_checks.py lint unit system model mutants fuzz
 
 run: $(IMAGE_ELF)

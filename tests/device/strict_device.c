@@ -74,7 +74,7 @@ void strict_device_reset(struct strict_device *dev)
                 i < 2 || strict_has(dev->opt.offered, F_CTRL_VQ) ? dev->opt.queue_max_descs[i] : 0,
             .vector = NO_VECTOR,
         };
-        dev->kicked[i] = false;
+        dev->kicked[i] = dev->unfinished[i] = false;
         dev->interrupt_sent[i] = false;
         dev->driver_saw_used[i] = dev->driver_next_used[i] = 0;
     }
@@ -165,9 +165,18 @@ void strict_device_kick(struct strict_device *dev, uint32_t offset, unsigned byt
     }
 }
 
+static void raise_now(struct strict_device *dev, unsigned queue)
+{
+    if (dev->queue_interrupt != NULL) {
+        dev->interrupts++;
+        dev->queue_interrupt(dev->ctx, queue);
+    } else {
+        strict_msix_raise(dev, dev->regs[queue].vector);
+    }
+}
+
 void strict_device_raise(struct strict_device *dev, unsigned queue)
 {
-    const uint16_t vector = dev->regs[queue].vector;
     dev->isr |= ISR_QUEUE;
     dev->interrupt_sent[queue] = true;
     if (strict_once_in(dev, dev->fault.lose_interrupts, dev->n_interrupts++)) {
@@ -175,14 +184,20 @@ void strict_device_raise(struct strict_device *dev, unsigned queue)
         return;
     }
     if (dev->fault.late_steps != 0 && dev->n_late < sizeof(dev->late) / sizeof(dev->late[0])) {
+        dev->faults_done++;
         dev->late[dev->n_late].due_step = dev->steps + dev->fault.late_steps;
-        dev->late[dev->n_late++].vector = vector;
+        dev->late[dev->n_late++].queue = queue;
         return;
     }
-    strict_msix_raise(dev, vector);
+    raise_now(dev, queue);
     if (strict_once_in(dev, dev->fault.double_interrupts, dev->n_interrupts)) {
-        strict_msix_raise(dev, vector);
+        raise_now(dev, queue);
     }
+}
+
+void strict_device_raise_spurious(struct strict_device *dev, unsigned queue)
+{
+    raise_now(dev, queue);
 }
 
 static void raise_late(struct strict_device *dev)
@@ -190,12 +205,20 @@ static void raise_late(struct strict_device *dev)
     unsigned kept = 0;
     for (unsigned i = 0; i < dev->n_late; i++) {
         if (dev->late[i].due_step <= dev->steps) {
-            strict_msix_raise(dev, dev->late[i].vector);
+            raise_now(dev, dev->late[i].queue);
         } else {
             dev->late[kept++] = dev->late[i];
         }
     }
     dev->n_late = kept;
+}
+
+/* A queue that nobody kicked is left alone, unless its last round was cut short, or frames wait for
+ * buffers that the device has already seen. */
+static bool has_work(const struct strict_device *dev, unsigned i)
+{
+    return dev->opt.pace == STRICT_LAZY || dev->kicked[i] || dev->unfinished[i] ||
+           (i == 0 && dev->n_to_driver > 0 && dev->queue[0].n_pending > 0);
 }
 
 void strict_device_step(struct strict_device *dev, uint64_t now_ns)
@@ -213,15 +236,13 @@ void strict_device_step(struct strict_device *dev, uint64_t now_ns)
         return;
     }
     if (strict_once_in(dev, dev->fault.spurious_interrupts, (uint32_t)dev->steps)) {
-        strict_msix_raise(dev, dev->regs[dev->steps / 7 % 2].vector);
+        strict_device_raise_spurious(dev, dev->steps / 7 % 2);
     }
     if (dev->opt.slow != 0 && dev->steps % dev->opt.slow != 0) {
         return;
     }
     for (unsigned i = 0; i < STRICT_QUEUES; i++) {
-        if (dev->queue[i].enabled &&
-            (dev->opt.pace == STRICT_LAZY || dev->kicked[i] || (i == 0 && dev->n_to_driver > 0) ||
-             dev->queue[i].n_pending > 0)) {
+        if (dev->queue[i].enabled && has_work(dev, i)) {
             dev->kicked[i] = false;
             strict_device_serve(dev, i);
         }

@@ -119,9 +119,12 @@ struct strict_device {
     struct strict_net net;
     struct strict_queue queue[STRICT_QUEUES];
     struct strict_memory memory;
-    /* One message signalled interrupt. */
+    /* One message signalled interrupt; or, without PCI around it, an interrupt of a queue. */
     void (*interrupt)(void *ctx, uint64_t msg_addr, uint32_t msg_data);
+    void (*queue_interrupt)(void *ctx, unsigned queue);
     strict_sink *sink;
+    /* Header and frame as they were sent, before the device's part of the checksum. */
+    void (*wire)(void *ctx, const uint8_t *hdr_and_frame, uint32_t len_bytes);
     void *ctx;
 
     uint8_t pci[256];
@@ -154,12 +157,13 @@ struct strict_device {
     struct strict_frame *to_driver, **to_driver_tail;
     uint32_t n_to_driver;
     bool kicked[STRICT_QUEUES];
+    bool unfinished[STRICT_QUEUES]; /* per_step ended the last round */
     bool serving;
     uint64_t steps, now_ns, random;
     uint32_t n_packets, n_used, n_interrupts, n_kicks;
     struct {
         uint64_t due_step;
-        uint16_t vector;
+        unsigned queue;
     } late[64];
     unsigned n_late;
     bool interrupt_sent[STRICT_QUEUES];       /* since the driver last looked at that used ring */
@@ -226,6 +230,7 @@ void strict_device_expect_failed(struct strict_device *dev);
 void strict_config_fill(struct strict_device *dev);
 void strict_device_serve(struct strict_device *dev, unsigned queue);
 void strict_device_raise(struct strict_device *dev, unsigned queue);
+void strict_device_raise_spurious(struct strict_device *dev, unsigned queue);
 
 uint64_t strict_random(struct strict_device *dev);
 

@@ -24,7 +24,7 @@ static uint32_t choose(struct strict_device *dev, const struct strict_queue *q)
 static void publish(struct strict_device *dev, struct strict_queue *q)
 {
     if (strict_once_in(dev, dev->fault.early_interrupts, dev->n_used)) {
-        strict_msix_raise(dev, dev->regs[q->index].vector);
+        strict_device_raise_spurious(dev, q->index);
     }
     if (strict_queue_publish(q)) {
         strict_device_raise(dev, q->index);
@@ -73,6 +73,9 @@ static void transmit(struct strict_device *dev, const struct strict_chain *chain
         memcpy(dev->scratch + at, chain->segs[i].ptr, chain->segs[i].len_bytes);
         at += chain->segs[i].len_bytes;
     }
+    if (dev->wire != NULL) {
+        dev->wire(dev->ctx, dev->scratch, at);
+    }
     if (!strict_net_check_tx(&dev->net, dev->scratch, at)) {
         return;
     }
@@ -100,6 +103,7 @@ static void serve_transmit(struct strict_device *dev, struct strict_queue *q)
         publish_batch(dev, q);
         left--;
     }
+    dev->unfinished[q->index] = left == 0 && q->n_pending > 0;
 }
 
 /* ---- receive ---- */
