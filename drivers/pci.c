@@ -48,7 +48,6 @@ _Static_assert(sizeof(struct mcfg_entry) == 16, "one entry of MCFG");
 #define MCFG_ENTRIES_OFFSET (sizeof(struct acpi_header) + 8u)
 
 static struct {
-    bool looked;
     struct mcfg_entry window; /* base 0: none, use the ports */
     volatile uint8_t *bus[N_BUSES];
 } config;
@@ -58,7 +57,7 @@ static void look_for_window(void)
     const uint8_t *table = acpi_find_table("MCFG");
     struct acpi_header header;
 
-    config.looked = true;
+    memset(&config, 0, sizeof(config));
     if (table == NULL) {
         return;
     }
@@ -77,9 +76,6 @@ static void look_for_window(void)
 /* The function's own page in the memory window, NULL where the ports must do. */
 static volatile uint8_t *window_of(const struct pci_function *f)
 {
-    if (!config.looked) {
-        look_for_window();
-    }
     if (config.window.base == 0 || f->bus > config.window.last_bus) {
         return NULL;
     }
@@ -203,6 +199,7 @@ bool pci_find(unsigned nth, bool (*wanted)(const struct pci_function *f), struct
 {
     struct walk walk = {.left = nth, .wanted = wanted};
 
+    look_for_window();
     add_bus(&walk, 0);
     while (walk.n_done < walk.n_todo && !walk.found) {
         visit_bus(&walk, walk.todo[walk.n_done++]);

@@ -40,7 +40,8 @@ void pci_write32(const struct pci_function *f, uint16_t offset, uint32_t value);
 
 /*
  * The n-th function, in the order of a walk from bus 0 through its bridges, for which wanted()
- * answers true. False: there are not so many.
+ * answers true. False: there are not so many. Finds out first which way of access the machine has,
+ * so it comes before all other functions here.
  */
 bool pci_find(unsigned nth, bool (*wanted)(const struct pci_function *f), struct pci_function *out);
 
