@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs groups of checks, shows their progress and counts them together.
 
-    tests/run_checks.py [lint] [unit] [system]
+    tests/run_checks.py [lint] [unit] [system] [model] [mutants] [fuzz]
 
 lint    every lint-* target of the Makefile is one check
 unit    every program in build/host/unit; each cmocka test is one check
 system  pytest on tests/system
+model, mutants, fuzz  the Makefile's target is one check, with its output shown
 
 The last line is `N passed, N failed, N skipped`; the exit code is 1 when anything failed or nothing passed.
 """
@@ -134,8 +135,32 @@ def system(tally):
         tally.fail(f"system: pytest ended with code {code}")
 
 
+def target(name):
+    """A group that is one target of the Makefile; its output is its progress."""
+
+    def group(tally):
+        started = time.monotonic()
+        shown = ""
+        with subprocess.Popen(["make", "--no-print-directory", name], cwd=ROOT, text=True, errors="replace",
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+            for line in process.stdout:
+                shown = shown or line
+                print(line, end="", flush=True)
+        if process.returncode != 0:
+            tally.fail(name)
+            show("FAIL", name, started)
+        elif shown.startswith("skip: "):
+            tally.add(skipped=1)
+        else:
+            tally.add(passed=1)
+            show("ok", name, started)
+
+    return group
+
+
 def main():
     groups = {"lint": lint, "unit": unit, "system": system}
+    groups.update((name, target(name)) for name in ("model", "mutants", "fuzz"))
     asked = sys.argv[1:]
     if not asked or any(name not in groups for name in asked):
         sys.exit(__doc__)
