@@ -217,7 +217,7 @@ static void raise_late(struct strict_device *dev)
  * buffers that the device has already seen. */
 static bool has_work(const struct strict_device *dev, unsigned i)
 {
-    return dev->opt.pace == STRICT_LAZY || dev->kicked[i] || dev->unfinished[i] ||
+    return dev->opt.pace == STRICT_LAZY || dev->opt.polls || dev->kicked[i] || dev->unfinished[i] ||
            (i == 0 && dev->n_to_driver > 0 && dev->queue[0].n_pending > 0);
 }
 

@@ -17,6 +17,7 @@
 #define ECHO_PORT      7u
 #define OUR_PORT       40007u
 #define ASK_PERIOD_NS  500000000ull
+#define GIVE_UP_NS     700000000ull /* of one datagram: above what a lost kick may cost */
 
 static uint16_t get16(const uint8_t *p)
 {
@@ -120,7 +121,7 @@ static void on_udp(struct peer *peer, const uint8_t *frame, uint32_t len)
     }
     if (!right) {
         peer->wrong++;
-    } else if (peer->seen[sequence % PEER_WINDOW]) {
+    } else if (peer->seen[sequence % PEER_WINDOW] || peer->sent - peer->echoed == peer->lost) {
         peer->duplicate++;
     } else {
         peer->seen[sequence % PEER_WINDOW] = true;
@@ -194,12 +195,18 @@ void peer_step(struct peer *peer, uint64_t now_ns)
         peer->last_progress_ns = now_ns;
         return;
     }
-    while (peer->sent < peer->count && peer->sent - peer->echoed < peer->window) {
+    uint32_t waiting = peer->sent - peer->echoed - peer->lost;
+    if (waiting > 0 && now_ns - peer->last_progress_ns > GIVE_UP_NS) {
+        peer->lost += waiting;
+        peer->last_progress_ns = now_ns;
+        waiting = 0;
+    }
+    while (peer->sent < peer->count && waiting++ < peer->window) {
         send_datagram(peer);
     }
 }
 
 bool peer_finished(const struct peer *peer)
 {
-    return peer->count != 0 && peer->echoed >= peer->count;
+    return peer->count != 0 && peer->echoed + peer->lost >= peer->count;
 }

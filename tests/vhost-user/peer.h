@@ -20,7 +20,7 @@ struct peer {
     bool guest_known;
     /* Datagrams to the guest's port 7: how many, of what size, how many at most without an echo. */
     uint32_t count, size_bytes, window;
-    uint32_t sent, echoed, wrong, duplicate;
+    uint32_t sent, echoed, lost, wrong, duplicate;
     uint64_t arp_answered, ping_answered, other, bytes_in;
     uint64_t udp_in, tcp_in;
     uint64_t last_progress_ns, last_ask_ns;
@@ -33,7 +33,7 @@ void peer_frame(struct peer *peer, const uint8_t *frame, uint32_t len_bytes);
 /* Sends what the window allows; asks for the guest's address first. */
 void peer_step(struct peer *peer, uint64_t now_ns);
 
-/* True when all datagrams were sent and came back, or when nothing moved for so long. */
+/* True when all datagrams were sent, and each came back or is given up. */
 bool peer_finished(const struct peer *peer);
 
 /* Opens the tap of this network namespace with a header of 12 bytes in front of each frame. -1 with

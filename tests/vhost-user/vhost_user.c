@@ -170,6 +170,11 @@ static void stop_queue(struct vhost_backend *b, unsigned index)
         strict_queue_disable(&b->dev->queue[index]);
         vq->started = false;
     }
+    /* A stopped ring starts again with a kick descriptor of its own, not by being enabled. */
+    if (vq->kick_fd != NO_FD) {
+        close(vq->kick_fd);
+        vq->kick_fd = NO_FD;
+    }
     b->dev->regs[index].enabled = false;
     b->dev->unfinished[index] = b->dev->kicked[index] = false;
     if (!b->queue[0].started && !b->queue[1].started) {
@@ -332,10 +337,10 @@ bool vhost_message(struct vhost_backend *b)
     if (!receive(b->socket, &m, fds, &n_fds)) {
         return false;
     }
-    const bool need_reply = (m.flags & FLAG_NEED_REPLY) != 0;
     if (m.request == SET_VRING_ERR && n_fds > 0) {
         close(fds[0]);
     }
+    const bool need_reply = (m.flags & FLAG_NEED_REPLY) != 0;
     const bool ok = dispatch(b, &m, fds, n_fds, &replied);
     if (!replied && need_reply && (b->protocol_features & PROTOCOL_F_REPLY_ACK) != 0) {
         m.u.u64 = ok ? 0 : 1;
