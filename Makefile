@@ -330,7 +330,7 @@ fuzz: $(FUZZERS)
 # ---------------------------------------------------------------- lint, one target a step
 
 OUR_C := $(BOOT_C) $(DRIVERS_C) $(NET_C) $(APPS_C)
-OUR_TEST_C := $(DEVICE_C) $(UNIT_C) $(FUZZ_C) $(wildcard tests/host_sock/*.c tests/bench/*.c)
+OUR_TEST_C := $(DEVICE_C) $(UNIT_C) $(FUZZ_C) $(wildcard tests/host_sock/*.c tests/bench/*.c tests/vhost-user/*.c)
 OUR_H := $(wildcard boot/*.h drivers/*.h net/*.h net/arch/*.h apps/*.h tests/*/*.h)
 # Shell scripts by their first line, as they carry no suffix.
 SCRIPTS = $(shell grep -l -E -e '^\#!/(usr/)?bin/(env )?(ba)?sh' -r host tests .ci)

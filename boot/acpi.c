@@ -74,6 +74,10 @@ static bool find_root(uint64_t rsdp)
         return false;
     }
     for (size_t at = 0; at + ACPI_RSDP_V2_BYTES <= BIOS_AREA_BYTES; at += RSDP_ALIGN_BYTES) {
+        /* Nearly all of them differ in the first byte. */
+        if (area[at] != 'R') {
+            continue;
+        }
         if (acpi_parse_rsdp(area + at, BIOS_AREA_BYTES - at, &root)) {
             return true;
         }

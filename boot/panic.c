@@ -111,10 +111,11 @@ static bool is_stack(uint64_t address)
 static void say_backtrace(uint64_t rip, uint64_t rbp)
 {
     say("backtrace:\n");
+    unsigned depth = 0;
     if (rip != 0) {
-        say_place(0, rip);
+        say_place(depth++, rip);
     }
-    for (unsigned depth = 1; depth < BACKTRACE_MAX && is_stack(rbp); depth++) {
+    for (; depth < BACKTRACE_MAX && is_stack(rbp); depth++) {
         const uint64_t *saved = (const uint64_t *)rbp;
         if (saved[1] == 0) {
             break;
