@@ -10,7 +10,9 @@ from dataclasses import replace
 import accel
 import demo
 import options
+import plot
 import report
+import reproduce
 import sandbox
 import shell
 from errors import EXIT_INVALID, EXIT_OK, EXIT_PEER, EXIT_USAGE, SluiceError
@@ -20,7 +22,7 @@ from vm import BOOT_EFI, VmSpec
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ELF, DISK = os.path.join(ROOT, "build", "sluice.elf"), os.path.join(ROOT, "build", "sluice.img")
-JSON_FD_VARIABLE, PCAP_FD_VARIABLE = "SLUICE_JSON_FD", "SLUICE_PCAP_FD"
+JSON_FD_VARIABLE, PCAP_FD_VARIABLE, PLOT_FD_VARIABLE = "SLUICE_JSON_FD", "SLUICE_PCAP_FD", "SLUICE_PLOT_FD"
 
 
 def main(argv):
@@ -41,6 +43,9 @@ def outside(args, argv):
             fds.append(_open_output("--json", args.json, JSON_FD_VARIABLE))
         if args.command == "run" and args.pcap:
             fds.append(_open_output("--pcap", args.pcap, PCAP_FD_VARIABLE))
+        if args.command == "reproduce" and args.plot:
+            plot.check(args.plot)
+            fds.append(_open_output("--plot", args.plot, PLOT_FD_VARIABLE))
     return sandbox.enter([sys.executable, "-B", sys.argv[0], *argv], fds)
 
 
@@ -75,6 +80,9 @@ def inside(args):
 
     def say(line=""):
         print(line, file=out, flush=True)
+
+    if args.command == "reproduce":
+        return reproduce.run(args, ELF, out, _write_json, _inherited_path(PLOT_FD_VARIABLE))
 
     accelerator, why = accel.choose(args.accel)
     say(f"accelerator: {why}; link {args.link or 'not shaped'}, queue {args.queue} packets, to {args.to}")
@@ -122,7 +130,6 @@ def lab_spec(args):
 
 def base_test(args, accelerator):
     """What demo and run have in common."""
-    pcap_fd = os.environ.get(PCAP_FD_VARIABLE)
     machine = VmSpec(
         kernel=ELF,
         image=DISK,
@@ -130,7 +137,7 @@ def base_test(args, accelerator):
         machine=args.machine,
         accel=accelerator,
         device_options=tuple(args.device),
-        pcap=f"/proc/{os.getpid()}/fd/{pcap_fd}" if pcap_fd else None,
+        pcap=_inherited_path(PCAP_FD_VARIABLE),
     )
     return Test(
         time_s=args.time,
@@ -140,6 +147,12 @@ def base_test(args, accelerator):
         guest=tuple(args.guest),
         vm=machine,
     )
+
+
+def _inherited_path(variable):
+    """A name under which another process can write to a file that was opened outside, or None."""
+    fd = os.environ.get(variable)
+    return f"/proc/{os.getpid()}/fd/{fd}" if fd else None
 
 
 def run_options(test, args):

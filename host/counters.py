@@ -85,3 +85,31 @@ def _qdisc_delta(before, after):
         changed.update({k: entry[k] for k in ("qlen", "backlog", "limit") if k in entry})
         result.append(changed)
     return result
+
+
+SOFTNET_COLUMNS = {"processed": 0, "dropped": 1, "time_squeeze": 2, "received_rps": 9}
+SOFTNET_CPU_COLUMN = 12
+
+
+def read_softnet():
+    """/proc/net/softnet_stat as {cpu: {"processed", "dropped", "time_squeeze", "received_rps"}}.
+
+    These count for the whole machine, whatever the namespace: others' traffic is in them too.
+    """
+    cpus = {}
+    with open("/proc/net/softnet_stat", encoding="ascii") as f:
+        for number, line in enumerate(f):
+            words = [int(w, 16) for w in line.split()]
+            cpu = words[SOFTNET_CPU_COLUMN] if len(words) > SOFTNET_CPU_COLUMN else number
+            cpus[str(cpu)] = {name: words[column] for name, column in SOFTNET_COLUMNS.items()}
+    return cpus
+
+
+def ip_packets_in(snmp):
+    """Packets that IP received, each as it was on the wire: GRO joins them before IP, which counts its parts."""
+    ext = snmp["IpExt"]
+    return ext["InNoECTPkts"] + ext["InECT1Pkts"] + ext["InECT0Pkts"] + ext["InCEPkts"]
+
+
+def checksum_errors(snmp):
+    return snmp["Tcp"]["InCsumErrors"] + snmp["Udp"]["InCsumErrors"] + snmp["IpExt"].get("InCsumErrors", 0)

@@ -14,6 +14,11 @@ UDP_SIZE, TCP_SIZE = (16, 65507), (1, 1048576)
 SNDBUF = (4096, 1 << 30)
 GUEST_KEY = re.compile(r"[a-z0-9_.]+=\S*\Z")
 DEFAULT_SNDBUF_BYTES = 1 << 20
+REPORTS = {
+    "sndbuf": "field report A: UDP is dropped just before the NIC, and the tap's send buffer limit",
+    "stopwake": "field report B: stop and wake thresholds, and what each wrong policy costs",
+    "vxlan": "field report C: GRO on the interface of a VXLAN tunnel",
+}
 _suffix = {"": 1, "k": KIB, "m": KIB**2, "g": KIB**3}
 
 
@@ -147,6 +152,38 @@ def _add_test(p):
     g.add_argument("--busy", action="store_true", help="let the server be busy with another client")
 
 
+def _add_reproduce(commands):
+    what = "a field report in one command: what was wrong, what it costs, and that it is not so here"
+    reports = commands.add_parser("reproduce", help=what, description=f"Reproduce {what}.").add_subparsers(
+        dest="report", required=True, metavar="REPORT", parser_class=Parser
+    )
+    for name, words in REPORTS.items():
+        p = reports.add_parser(name, help=words, description=words)
+        p.add_argument("--quick", action="store_true", help="less of everything, in under a minute")
+        p.add_argument("--plot", metavar="FILE", help="draw the figures: a name that ends in .svg or .png")
+        p.add_argument("--accel", choices=("auto", "kvm", "tcg"), default="auto",
+                       help="auto: KVM when /dev/kvm is usable, else TCG (default: %(default)s)")  # fmt: skip
+        _add_output(p)
+        p.set_defaults(boot=vm.BOOT_PVH, machine="q35")
+        if name == "sndbuf":
+            p.add_argument("--link", type=link, default="100mbit", metavar="RATE",
+                           help="rate of the NIC (default: %(default)s)")  # fmt: skip
+            p.add_argument("--queue", type=integer(1, 1000000, "packets"), default=1000, metavar="PKTS",
+                           help="length of the NIC's queue in packets (default: %(default)s)")  # fmt: skip
+            p.add_argument("--sndbuf", type=sndbuf_or_auto, default=DEFAULT_SNDBUF_BYTES, metavar="BYTES|auto",
+                           help="limit of the tap's send buffer; auto: the largest that is safe for each size "
+                           "(default: %(default)s)")  # fmt: skip
+            p.add_argument("--to", choices=("ext", "host"), default="ext",
+                           help="host: only the case of a receiver on the host itself (default: %(default)s)")  # fmt: skip
+        if name == "vxlan":
+            p.add_argument("--seed-fault", action="store_true",
+                           help="make this host have the fault, to see that it is found (exit code 3)")  # fmt: skip
+
+
+def sndbuf_or_auto(text):
+    return "auto" if text == "auto" else size(*SNDBUF)(text)
+
+
 def parser():
     top = Parser(prog="sluice", description="Blast UDP and TCP from a virtio-net unikernel through a real host path, "
                  "and see where each packet went.")  # fmt: skip
@@ -164,6 +201,7 @@ def parser():
     _add_lab(run)
     _add_vm(run)
     _add_output(run)
+    _add_reproduce(commands)
     lab = commands.add_parser("lab", help="build the network and run a command, or a shell, in it",
                               description="Build the network and run a command, or a shell, in it.")  # fmt: skip
     _add_lab(lab)
