@@ -40,7 +40,7 @@
 #define LWIP_ARP                      1
 #define LWIP_ETHERNET                 1
 #define ARP_QUEUEING                  1
-#define ARP_QUEUE_LEN                 128 /* all fragments of one datagram, and some */
+#define ARP_QUEUE_LEN                 1024 /* what a window of TCP or a datagram's fragments send at once */
 #define ARP_TABLE_SIZE                32
 #define ETHARP_TABLE_MATCH_NETIF      1
 #define ETHARP_SUPPORT_STATIC_ENTRIES 1
@@ -111,8 +111,6 @@
 #define LWIP_TCP_KEEPALIVE         1
 #define TCP_LISTEN_BACKLOG         1
 #define TCP_DEFAULT_LISTEN_BACKLOG 0xff
-/* RFC 6928: ten segments. */
-#define LWIP_TCP_CALC_INITIAL_CWND(mss) ((tcpwnd_size_t)(10u * (mss)))
 /* Timers five times as fine as lwIP's own, so that the shortest RTO is 0.3 s instead of 1.5 s. */
 #define TCP_TMR_INTERVAL                   50
 #define LWIP_TCP_RTO_TIME                  1000

@@ -23,12 +23,14 @@ struct net_state {
     const struct virtio_net_info *info;
     struct netif netif;
     bool link_up;
-    bool tx_wake_pending; /* tx_wake came and TCP has not been told yet */
-    bool tcp_refused;     /* a segment was refused since TCP was last looked at */
-    bool tx_is_data;      /* what is being output passed the gate of a socket */
-    bool tx_aborting;     /* inside tx_done of an aborted frame */
-    uint16_t csum_flags;  /* of the netif, without the switches for one frame */
-    uint32_t generation;  /* of opens: what is left of an earlier one is known by it */
+    bool tx_wake_pending;    /* tx_wake came and TCP has not been told yet */
+    bool tcp_refused;        /* a segment was refused since TCP was last looked at */
+    bool tx_is_data;         /* what is being output passed the gate of a socket */
+    bool tx_aborting;        /* inside tx_done of an aborted frame */
+    uint16_t csum_flags;     /* of the netif, without the switches for one frame */
+    uint32_t arp_pending_ip; /* datagrams to it wait: one of them is in the queue of its address; 0:
+                                none */
+    uint32_t generation;     /* of opens: what is left of an earlier one is known by it */
     uint32_t max_datagram_bytes;
     uint32_t rx_pinned; /* buffers of reception that the stack holds */
     uint32_t rx_pin_limit;
@@ -79,6 +81,8 @@ enum offload_verdict {
 enum offload_verdict offload_segment(struct pbuf *p, uint16_t payload_bytes);
 /* A frame of TCP that is not offered: what is held of the same flow goes first. */
 void offload_before(const struct pbuf *p);
+/* True if what is held is of the flow whose addresses and ports begin there, and may still grow. */
+bool offload_may_join(const void *addresses);
 /* Sends what is held. */
 void offload_flush(void);
 unsigned offload_held(void);

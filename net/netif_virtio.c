@@ -177,6 +177,14 @@ static err_t send_plain(struct pbuf *p, bool control, const struct frame_kind *k
     return ERR_OK;
 }
 
+/* Before any reference: after one, TCP would take the segment for sent. */
+static err_t refuse(void)
+{
+    net.stats.tx_refused++;
+    net.tcp_refused = true;
+    return ERR_MEM;
+}
+
 static err_t send_tcp_data(struct pbuf *p, const struct frame_kind *kind)
 {
     enum offload_verdict verdict = OFFLOAD_PLAIN;
@@ -189,14 +197,29 @@ static err_t send_tcp_data(struct pbuf *p, const struct frame_kind *kind)
     case OFFLOAD_TAKEN:
         return ERR_OK;
     case OFFLOAD_REFUSE:
-        /* Before any reference: after one, TCP would take the segment for sent. */
-        net.stats.tx_refused++;
-        net.tcp_refused = true;
-        return ERR_MEM;
+        return refuse();
     case OFFLOAD_PLAIN:
     default:
         return send_plain(p, false, kind);
     }
+}
+
+/*
+ * From IP, before the address is resolved. TCP's data is refused here already while stopped: in the
+ * queue of an address it would count as sent, and be dropped there when no answer comes.
+ */
+static err_t ip_output(struct netif *netif, struct pbuf *p, const ip4_addr_t *to)
+{
+    const struct ip_hdr *ip = p->payload;
+    if (virtio_net_tx_stopped(net.dev, NET_QUEUE) && IPH_PROTO(ip) == IP_PROTO_TCP &&
+        p->len >= IP_HLEN + TCP_HLEN) {
+        const struct tcp_hdr *tcp =
+            (const struct tcp_hdr *)(const void *)((const uint8_t *)ip + IP_HLEN);
+        if (p->tot_len > IP_HLEN + TCPH_HDRLEN_BYTES(tcp) && !offload_may_join(&ip->src)) {
+            return refuse();
+        }
+    }
+    return etharp_output(netif, p, to);
 }
 
 static err_t link_output(struct netif *netif, struct pbuf *p)
@@ -420,7 +443,7 @@ err_t netif_virtio_init(struct netif *netif)
     memcpy(netif->hwaddr, net_mac(), ETH_HWADDR_LEN);
     netif->mtu = net.info->mtu_bytes;
     netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET;
-    netif->output = etharp_output;
+    netif->output = ip_output;
     netif->linkoutput = link_output;
     net.csum_flags = NETIF_CHECKSUM_ENABLE_ALL;
     if (net.info->can_csum) {

@@ -26,6 +26,9 @@
 #define TCP_MAX_HDR_BYTES 60u
 #define MAX_HDR_BYTES     (TCP_OFFSET_BYTES + TCP_MAX_HDR_BYTES)
 #define IP_MAX_BYTES      65535u
+/* Source and destination address, then both ports: with no IP options they are adjacent. */
+#define FLOW_OFFSET_BYTES 26u
+#define FLOW_BYTES        12u
 /* 45 segments of 1460 fill a frame; small segments stop here, their references have to be kept
  * somewhere. */
 #define MAX_SEGMENTS 64u
@@ -62,8 +65,8 @@ static struct tcp_hdr *tcp_of(const void *frame)
 
 static bool same_flow(const void *a, const void *b)
 {
-    /* Source and destination address, then both ports. */
-    return memcmp((const uint8_t *)a + 26, (const uint8_t *)b + 26, 12) == 0;
+    return memcmp((const uint8_t *)a + FLOW_OFFSET_BYTES, (const uint8_t *)b + FLOW_OFFSET_BYTES,
+                  FLOW_BYTES) == 0;
 }
 
 /* Adds payload that lies after `skip` bytes of the chain; false: too many pieces. */
@@ -257,6 +260,13 @@ void offload_before(const struct pbuf *p)
     if (held.first != NULL && same_flow(p->payload, held.first->payload)) {
         offload_flush();
     }
+}
+
+bool offload_may_join(const void *addresses)
+{
+    return held.first != NULL && !held.closed &&
+           memcmp(addresses, (const uint8_t *)held.first->payload + FLOW_OFFSET_BYTES,
+                  FLOW_BYTES) == 0;
 }
 
 unsigned offload_held(void)

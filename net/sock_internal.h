@@ -46,8 +46,7 @@ struct sock {
     uint32_t sndbuf_bytes, charged_bytes;
     struct udp_buf *free_bufs; /* warm: they still hold what this socket wrote */
     struct udp_buf *reserved;
-    bool arp_pending; /* a datagram waits for an address: no more until it is known */
-    bool pool_empty;  /* AGAIN because there was no buffer */
+    bool pool_empty; /* AGAIN because there was no buffer */
     uint64_t pool_frees_seen;
     uint32_t remote_ip;
     struct sock_udp_stats stats;

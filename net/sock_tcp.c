@@ -13,10 +13,11 @@
 
 /* Without a limit of the application. Sending: below the 1000 packets of 1500 bytes that a common
  * queue holds, so that one stream does not overflow it. */
-#define DEFAULT_SEND_BYTES (1024u * 1024)
-#define DEFAULT_RECV_BYTES (2u * 1024 * 1024)
-#define MAX_WRITE_BYTES    65535u /* of tcp_write */
-#define DRAIN_RECHECK_NS   1000000ull
+#define DEFAULT_SEND_BYTES    (1024u * 1024)
+#define DEFAULT_RECV_BYTES    (2u * 1024 * 1024)
+#define INITIAL_CWND_SEGMENTS 10u    /* RFC 6928 */
+#define MAX_WRITE_BYTES       65535u /* of tcp_write */
+#define DRAIN_RECHECK_NS      1000000ull
 
 static void limit_windows(struct sock *sock, uint32_t window_bytes)
 {
@@ -27,9 +28,10 @@ static void limit_windows(struct sock *sock, uint32_t window_bytes)
 }
 
 /* lwIP opens with the largest window there is; before the first acknowledgement it becomes ours. */
-static void apply_recv_limit(struct sock *sock)
+static void start_windows(struct sock *sock)
 {
     struct tcp_pcb *pcb = sock->tcp;
+    pcb->cwnd = INITIAL_CWND_SEGMENTS * pcb->mss;
     if (pcb->rcv_wnd > sock->rcv_limit_bytes) {
         pcb->rcv_wnd = sock->rcv_limit_bytes;
         pcb->rcv_ann_wnd = sock->rcv_limit_bytes;
@@ -140,7 +142,7 @@ static err_t on_connected(void *arg, struct tcp_pcb *pcb, err_t err)
     (void)err;
     sock->connected = true;
     net_timer_clear(&sock->deadline);
-    apply_recv_limit(sock);
+    start_windows(sock);
     enter_callback(sock);
     if (sock->ops->connected != NULL) {
         sock->ops->connected(sock, sock->arg);
@@ -233,7 +235,7 @@ static err_t on_accept(void *arg, struct tcp_pcb *pcb, err_t err)
     sock->connected = true;
     limit_windows(sock, 0);
     attach(sock, pcb);
-    apply_recv_limit(sock);
+    start_windows(sock);
     if (!listener->accept(listener->arg, sock, &sock->ops, &sock->arg)) {
         detach(sock);
         sock_forget(sock);

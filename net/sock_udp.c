@@ -133,6 +133,7 @@ static void buf_free(struct pbuf *p)
     } else if (buf->committed) {
         /* It waited for an address that did not come. */
         net.stats.arp_queue_drop++;
+        net.arp_pending_ip = 0;
         if (!sock->closed) {
             sock_post_error(sock, SOCK_ERR_ROUTE);
         }
@@ -169,13 +170,19 @@ void sock_udp_mark_taken(struct pbuf *p)
 
 /* ---- the gate ---- */
 
+/* One datagram may wait for an address, whoever sent it: a queue of them would go out at once when
+ * it comes. */
 static bool address_known(struct sock *sock)
 {
     bool no_route;
-    if (sock->arp_pending && net_next_hop_known(sock->remote_ip, &no_route)) {
-        sock->arp_pending = false;
+    if (net.arp_pending_ip == 0 || net.arp_pending_ip != sock->remote_ip) {
+        return true;
     }
-    return !sock->arp_pending;
+    if (!net_next_hop_known(sock->remote_ip, &no_route)) {
+        return false;
+    }
+    net.arp_pending_ip = 0;
+    return true;
 }
 
 bool sock_udp_ready(struct sock *sock)
@@ -271,7 +278,7 @@ static enum sock_result commit(struct sock *sock, const ip_addr_t *ip, uint16_t 
     enum sock_result outcome = SOCK_OK;
     if (!buf->taken && buf->custom.pbuf.ref > 1) {
         buf->committed = true; /* in the queue of an address to be resolved */
-        sock->arp_pending = true;
+        net.arp_pending_ip = sock->remote_ip;
     } else if (!buf->taken) {
         sock->stats.send_errors++;
         net.stats.tx_no_route += result == ERR_RTE;
@@ -339,7 +346,6 @@ enum sock_result sock_udp_connect(struct sock *sock, uint32_t ip, uint16_t port)
 {
     ip_addr_t remote = IPADDR4_INIT(lwip_htonl(ip));
     sock->remote_ip = ip;
-    sock->arp_pending = false;
     return udp_connect(sock->udp, &remote, port) == ERR_OK ? SOCK_OK : SOCK_FATAL;
 }
 

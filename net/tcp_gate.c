@@ -44,8 +44,9 @@ void tcp_gate_hold_timers(void)
     bool stopped = virtio_net_tx_stopped(net.dev, NET_QUEUE);
     for (struct tcp_pcb *pcb = tcp_active_pcbs; pcb != NULL; pcb = pcb->next) {
         sock_tcp_note(pcb);
-        if (pcb->rtime > 0 && (at_device(pcb) || (stopped && pcb->unsent != NULL))) {
+        if (pcb->rtime >= 0 && (at_device(pcb) || (stopped && pcb->unsent != NULL))) {
             pcb->rtime = 0;
+            pcb->rttest = 0; /* a measured round trip would be that of the stop */
         }
         if (stopped) {
             pcb->persist_cnt = 0;

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * TCP while the device stands still: segments are refused before a reference, timers do not count,
+ * acknowledgements still go, and at the wake everything follows, without a connection lost or a
+ * segment sent for nothing.
+ */
+#include "tests/unit/net_lab.h"
+
+#define STREAM_BYTES 300000u
+
+struct app {
+    struct sock *sock;
+    unsigned connected, errors, writable;
+    size_t received;
+};
+
+static uint8_t pattern[STREAM_BYTES];
+
+static void on_connected(struct sock *sock, void *arg)
+{
+    (void)sock;
+    ((struct app *)arg)->connected++;
+}
+
+static void on_writable(struct sock *sock, void *arg)
+{
+    (void)sock;
+    ((struct app *)arg)->writable++;
+}
+
+static void on_received(struct sock *sock, void *arg, const void *data, size_t len, size_t offset,
+                        size_t total, uint32_t from_ip, uint16_t from_port)
+{
+    (void)sock;
+    (void)data;
+    (void)offset;
+    (void)total;
+    (void)from_ip;
+    (void)from_port;
+    ((struct app *)arg)->received += len;
+}
+
+static void on_error(struct sock *sock, void *arg, enum sock_error error)
+{
+    (void)sock;
+    (void)error;
+    ((struct app *)arg)->errors++;
+}
+
+static const struct sock_ops ops = {
+    .connected = on_connected,
+    .writable = on_writable,
+    .received = on_received,
+    .error = on_error,
+};
+
+static struct app app, filler;
+static struct lab_tcp tcp;
+
+static void open_lab(bool tso)
+{
+    struct model_options opt = lab_options();
+    if (!tso) {
+        opt.features &= ~FEATURE(VIRTIO_NET_F_HOST_TSO4);
+    }
+    for (size_t i = 0; i < sizeof(pattern); i++) {
+        pattern[i] = (uint8_t)((i * 2654435761u) >> 12);
+    }
+    memset(&app, 0, sizeof(app));
+    memset(&filler, 0, sizeof(filler));
+    lab_open(&opt, NULL);
+    app.sock = sock_tcp_connect(&ops, &app, LAB_PEER_IP, 5201, 5000 * LAB_MS, 0);
+    lab_tcp_accept(&tcp, 5201);
+    lab_tcp_ack(&tcp);
+    lab_serve();
+    assert_int_equal(app.connected, 1);
+    filler.sock = sock_udp_open(&ops, &filler, 1 << 24);
+    sock_udp_connect(filler.sock, LAB_PEER_IP, 9);
+}
+
+/* Datagrams until the queue stops. */
+static void fill_ring(void)
+{
+    uint8_t *payload;
+    bool fresh;
+    while (sock_udp_reserve(filler.sock, 100, &payload, &fresh) == SOCK_OK) {
+        assert_int_equal(sock_udp_commit(filler.sock), SOCK_OK);
+    }
+    assert_true(virtio_net_tx_stopped(net_device(), 0));
+}
+
+static void close_lab(void)
+{
+    sock_close(app.sock, true);
+    sock_close(filler.sock, true);
+    lab_serve();
+    lab_assert_ledger();
+    lab_tcp_free(&tcp);
+    lab_close();
+}
+
+static void elapse_stalled(uint64_t s)
+{
+    for (uint64_t i = 0; i < s * 40; i++) {
+        seam_advance_ns(25 * LAB_MS);
+        lab_pass();
+    }
+}
+
+static void finish(size_t written)
+{
+    size_t done = written;
+    for (unsigned round = 0; tcp.stream_len < STREAM_BYTES; round++) {
+        assert_true(round < 3000);
+        if (done < STREAM_BYTES) {
+            done += (size_t)sock_tcp_write(app.sock, pattern + done, STREAM_BYTES - done, false);
+        }
+        lab_tcp_run(&tcp, 1);
+    }
+    assert_memory_equal(tcp.stream, pattern, STREAM_BYTES);
+    assert_int_equal(app.errors, 0);
+}
+
+/* Refused while stopped, sent at the wake, nothing twice. */
+static void test_refused_then_sent(void **state)
+{
+    (void)state;
+    for (unsigned tso = 0; tso < 2; tso++) {
+        struct net_stats stats;
+        open_lab(tso != 0);
+        fill_ring();
+        size_t done = (size_t)sock_tcp_write(app.sock, pattern, 50000, false);
+        assert_int_equal(done, 50000);
+        lab_pass();
+        net_stats(&stats);
+        assert_true(stats.tx_refused > 0);
+        finish(done);
+        assert_int_equal(tcp.repeated, 0);
+        assert_int_equal(sock_tcp_retransmits(app.sock), 0);
+        close_lab();
+    }
+}
+
+/* A stall far beyond the RTO with data refused: no connection ends, at most one segment goes twice.
+ */
+static void test_long_stall_stopped(void **state)
+{
+    (void)state;
+    for (unsigned tso = 0; tso < 2; tso++) {
+        open_lab(tso != 0);
+        fill_ring();
+        size_t done = (size_t)sock_tcp_write(app.sock, pattern, 50000, false);
+        elapse_stalled(60);
+        finish(done);
+        assert_true(tcp.repeated <= 1);
+        assert_true(sock_tcp_retransmits(app.sock) <= 1);
+        close_lab();
+    }
+}
+
+/* The same with segments in the ring that the device does not take, the queue not stopped. */
+static void test_long_stall_in_ring(void **state)
+{
+    (void)state;
+    for (unsigned tso = 0; tso < 2; tso++) {
+        open_lab(tso != 0);
+        size_t done = (size_t)sock_tcp_write(app.sock, pattern, 8000, false);
+        lab_pass();
+        assert_false(virtio_net_tx_stopped(net_device(), 0));
+        elapse_stalled(60);
+        finish(done);
+        assert_true(tcp.repeated <= 1);
+        assert_true(sock_tcp_retransmits(app.sock) <= 1);
+        close_lab();
+    }
+}
+
+/* Segments sent and not acknowledged, then the stall: what was moved back for a retransmission is
+ * refused, and time still does not count. Longer than twelve RTOs. */
+static void test_stall_of_an_hour(void **state)
+{
+    (void)state;
+    open_lab(true);
+    size_t done = (size_t)sock_tcp_write(app.sock, pattern, 8000, false);
+    lab_serve(); /* on the wire; the peer is silent */
+    fill_ring();
+    done += (size_t)sock_tcp_write(app.sock, pattern + done, 50000, false);
+    elapse_stalled(3600);
+    assert_int_equal(app.errors, 0);
+    finish(done);
+    close_lab();
+}
+
+/* What comes in while stopped is acknowledged although data waits. */
+static void test_acks_while_stopped(void **state)
+{
+    struct virtio_net_tx_stats before, after;
+    (void)state;
+    open_lab(true);
+    fill_ring();
+    assert_int_equal(sock_tcp_write(app.sock, pattern, 50000, false), 50000);
+    lab_pass();
+    virtio_net_tx_stats(net_device(), 0, &before);
+    for (unsigned i = 0; i < 4; i++) {
+        lab_tcp_send(&tcp, LAB_ACK | LAB_PSH, "data", 4);
+        lab_pass();
+    }
+    assert_int_equal(app.received, 16);
+    virtio_net_tx_stats(net_device(), 0, &after);
+    assert_true(virtio_net_tx_stopped(net_device(), 0));
+    assert_true(after.submitted >= before.submitted + 2);
+    assert_true(after.submitted <= before.submitted + 4);
+    lab_serve();
+    lab_tcp_look(&tcp);
+    assert_int_equal(tcp.last_ack, tcp.snd_nxt);
+    close_lab();
+}
+
+/* A closed window and a stopped queue: probes that cannot go are not held against the peer. */
+static void test_probes_while_stopped(void **state)
+{
+    (void)state;
+    open_lab(true);
+    tcp.window = 0;
+    lab_tcp_ack(&tcp);
+    lab_serve();
+    size_t done = (size_t)sock_tcp_write(app.sock, pattern, 5000, false);
+    lab_serve();
+    fill_ring();
+    elapse_stalled(300);
+    assert_int_equal(app.errors, 0);
+    tcp.window = 8192;
+    lab_serve();
+    lab_tcp_look(&tcp);
+    lab_tcp_ack(&tcp);
+    finish(done);
+    close_lab();
+}
+
+/* Keepalive does not blame the peer for what the device did not send. */
+static void test_keepalive_while_stopped(void **state)
+{
+    (void)state;
+    open_lab(true);
+    sock_tcp_keepalive(app.sock, 1, 1, 3);
+    fill_ring();
+    elapse_stalled(60);
+    assert_int_equal(app.errors, 0);
+    finish(0);
+    close_lab();
+}
+
+/* Many connections and a small ring: at each wake another one is first, and all get there. */
+static void test_turns(void **state)
+{
+    enum { FLOWS = 6 };
+    static struct app apps[FLOWS];
+    static struct lab_tcp peers[FLOWS];
+    (void)state;
+    open_lab(false);
+    memset(apps, 0, sizeof(apps));
+    for (unsigned i = 0; i < FLOWS; i++) {
+        apps[i].sock =
+            sock_tcp_connect(&ops, &apps[i], LAB_PEER_IP, (uint16_t)(6000 + i), 5000 * LAB_MS, 0);
+        lab_tcp_accept(&peers[i], (uint16_t)(6000 + i));
+        lab_tcp_ack(&peers[i]);
+    }
+    lab_serve();
+    for (unsigned i = 0; i < FLOWS; i++) {
+        assert_int_equal(sock_tcp_write(apps[i].sock, pattern, 100000, false), 100000);
+    }
+    for (unsigned round = 0; round < 300; round++) {
+        for (unsigned i = 0; i < FLOWS; i++) {
+            uint32_t had = peers[i].rcv_nxt;
+            lab_tcp_look(&peers[i]);
+            if (peers[i].rcv_nxt != had) {
+                lab_tcp_ack(&peers[i]);
+            }
+        }
+        model_take(&lab.dev, MODEL_TX);
+        model_complete(&lab.dev, 20);
+        lab_pass();
+    }
+    for (unsigned i = 0; i < FLOWS; i++) {
+        lab_tcp_look(&peers[i]);
+        assert_int_equal(peers[i].stream_len, 100000);
+        assert_int_equal(peers[i].repeated, 0);
+        sock_close(apps[i].sock, true);
+        lab_tcp_free(&peers[i]);
+    }
+    close_lab();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused_then_sent),       cmocka_unit_test(test_long_stall_stopped),
+        cmocka_unit_test(test_long_stall_in_ring),      cmocka_unit_test(test_stall_of_an_hour),
+        cmocka_unit_test(test_acks_while_stopped),      cmocka_unit_test(test_probes_while_stopped),
+        cmocka_unit_test(test_keepalive_while_stopped), cmocka_unit_test(test_turns),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
