@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "apps/drain.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "boot/clock.h"
+
+/* A wait of whole seconds is said, or it looks like a hang. */
+#define SAY_NS CLOCK_NS_PER_S
 
 #define LOOK_NS (CLOCK_NS_PER_S / 1000)
 
@@ -55,6 +61,16 @@ static bool has_settled(struct drain *drain, uint64_t now_ns)
     return left == 0;
 }
 
+static void say_progress(struct drain *drain, uint64_t now_ns)
+{
+    if (now_ns - drain->last_said_ns >= SAY_NS) {
+        drain->last_said_ns = now_ns;
+        printf("sluice: draining: %" PRIu64 " %s still on their way\n", drain->last_outstanding,
+               drain->unit);
+        fflush(stdout);
+    }
+}
+
 static void look(void *arg)
 {
     struct drain *drain = arg;
@@ -62,6 +78,7 @@ static void look(void *arg)
     drain->in_flight_zero = has_settled(drain, now_ns);
     if (!drain->in_flight_zero && now_ns - drain->last_progress_ns < NO_PROGRESS_NS &&
         now_ns - drain->start_ns < LONGEST_NS) {
+        say_progress(drain, now_ns);
         net_timer_set(&drain->timer, now_ns + LOOK_NS, look, drain);
         return;
     }
@@ -73,6 +90,7 @@ void drain_start(struct drain *drain, uint64_t now_ns)
 {
     drain->start_ns = now_ns;
     drain->last_progress_ns = now_ns;
+    drain->last_said_ns = now_ns;
     look(drain);
 }
 

@@ -18,6 +18,7 @@ struct drain {
     uint32_t ip; /* who is asked for the echo */
     uint64_t quiet_ns;
     uint64_t (*outstanding)(void *arg); /* what all streams have on their way */
+    const char *unit;                   /* of these, for messages */
     bool ring_must_empty; /* false where answers to the other direction keep it busy */
     void (*done)(void *arg);
     void *arg;
@@ -30,7 +31,7 @@ struct drain {
 
     struct net_timer timer;
     uint64_t start_ns;
-    uint64_t last_outstanding, last_progress_ns;
+    uint64_t last_outstanding, last_progress_ns, last_said_ns;
     unsigned echoes;
     bool cancelled;
 };

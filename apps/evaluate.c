@@ -14,6 +14,11 @@
 /* Peers before 3.14 keep packets and errors in 32 bits with a sign. */
 #define PEER_COUNT_MAX ((1ull << 31) - 1)
 
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
 static const struct iperf3_stream_result *find_peer(const struct iperf3_results *peer, unsigned id)
 {
     for (unsigned i = 0; peer != NULL && i < peer->n_streams; i++) {
@@ -24,14 +29,23 @@ static const struct iperf3_stream_result *find_peer(const struct iperf3_results 
     return NULL;
 }
 
+uint64_t evaluate_missing(const struct measure *measure, unsigned i,
+                          const struct iperf3_results *peer)
+{
+    const struct stream *stream = &measure->streams[i];
+    const struct iperf3_stream_result *said = find_peer(peer, stream->id);
+    struct tally now;
+    if (said == NULL) {
+        return 0;
+    }
+    stream_tally(stream, &now);
+    return stream->plan->udp ? less(said->packets, now.packets)
+                             : less(said->bytes, now.bytes - measure->base[i].bytes);
+}
+
 static uint64_t seconds_to_ns(double seconds)
 {
     return seconds > 0 && seconds < 1e6 ? (uint64_t)(seconds * (double)CLOCK_NS_PER_S) : 0;
-}
-
-static uint64_t less(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : 0;
 }
 
 /* Datagrams of the guest that the server never got. total: all that the device took. */

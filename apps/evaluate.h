@@ -18,6 +18,11 @@ struct evaluate_times {
 void evaluate(struct outcome *outcome, const struct measure *measure,
               const struct iperf3_results *peer, const struct evaluate_times *times);
 
+/* What the server says it sent on a stream and this end has not got: datagrams, or bytes of a
+ * connection. */
+uint64_t evaluate_missing(const struct measure *measure, unsigned i,
+                          const struct iperf3_results *peer);
+
 /* What this end tells the server. */
 void evaluate_own_results(const struct outcome *outcome, const struct measure *measure,
                           struct iperf3_results *results);

@@ -15,6 +15,7 @@
  *                                          <-  EXCHANGE_RESULTS
  *     results                              ->
  *                                          <-  results, DISPLAY_RESULTS
+ *     (what is still coming is read)       <-
  *     DONE, close                          ->
  *
  * Each phase but the data has a deadline, each failure one text and one exit code; the first one
@@ -31,6 +32,10 @@
 #include "boot/machine.h"
 
 #define RESOLVE_DEADLINE_NS (3 * CLOCK_NS_PER_S)
+
+/* What has not come this long after the last arrival was lost. */
+#define TAIL_QUIET_NS (CLOCK_NS_PER_S / 5)
+#define TAIL_LOOK_NS  (CLOCK_NS_PER_S / 1000)
 
 /* One test at a time, and too large for the stack. */
 static struct session session;
@@ -106,6 +111,7 @@ static void on_sending_over(void *arg)
     c->drain.quiet_ns = c->config->drain_ns;
     c->drain.ring_must_empty = c->plan.udp;
     c->drain.outstanding = outstanding;
+    c->drain.unit = c->plan.udp ? "datagrams" : "bytes";
     c->drain.done = on_drained;
     c->drain.arg = c;
     drain_start(&c->drain, clock_now_ns());
@@ -204,6 +210,33 @@ static void exchange_results(struct session *c)
     session_say_json(c, iperf3_results_text(&c->own));
 }
 
+/* ---- the tail: what the server sent before the end may come behind its results ---- */
+
+static bool tail_is_missing(const struct session *c, uint64_t now_ns)
+{
+    for (unsigned i = 0; i < c->measure.n_streams; i++) {
+        const struct stream *stream = &c->streams[i];
+        bool quiet = now_ns - stream->last_arrival_ns > TAIL_QUIET_NS;
+        if (!stream->sends && !quiet && evaluate_missing(&c->measure, i, &c->peer) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void look_for_tail(void *arg)
+{
+    struct session *c = arg;
+    uint64_t now_ns = clock_now_ns();
+    if (tail_is_missing(c, now_ns)) {
+        net_timer_set(&c->tail, now_ns + TAIL_LOOK_NS, look_for_tail, c);
+        return;
+    }
+    session_say_state(c, IPERF3_DONE);
+    session_enter(c, PHASE_OVER, 0);
+    session_finish(c);
+}
+
 /* States that the dialogue has at this point. False: this one has no place here. */
 static bool follow(struct session *c, int state)
 {
@@ -237,9 +270,8 @@ static bool follow(struct session *c, int state)
         return false;
     case IPERF3_DISPLAY_RESULTS:
         if (c->phase == PHASE_DISPLAY) {
-            session_say_state(c, IPERF3_DONE);
-            c->phase = PHASE_OVER;
-            session_finish(c);
+            session_enter(c, PHASE_TAIL, 0);
+            look_for_tail(c);
             return true;
         }
         return false;

@@ -31,6 +31,7 @@ static const char *const phase_texts[] = {
     [PHASE_END] = "after the end of the test",
     [PHASE_RESULTS] = "while exchanging results",
     [PHASE_DISPLAY] = "after the results",
+    [PHASE_TAIL] = "after the results",
     [PHASE_OVER] = "after the test",
 };
 
@@ -40,6 +41,7 @@ void session_finish(struct session *c)
 {
     c->over = true;
     net_timer_clear(&c->deadline);
+    net_timer_clear(&c->tail);
     net_timer_clear(&c->link_grace);
     net_on_link(NULL, NULL);
     opener_cancel(&c->opener);

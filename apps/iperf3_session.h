@@ -34,6 +34,7 @@ enum phase {
     PHASE_END,
     PHASE_RESULTS,
     PHASE_DISPLAY,
+    PHASE_TAIL,
     PHASE_OVER,
 };
 
@@ -50,6 +51,7 @@ struct session {
     struct measure measure;
     struct drain drain;
     struct heartbeat heartbeat;
+    struct net_timer tail;
     struct iperf3_results own, peer;
     bool peer_said;
     struct stream streams[2 * IPERF3_MAX_STREAMS];
