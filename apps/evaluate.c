@@ -151,6 +151,7 @@ static void one_stream(struct outcome *outcome, const struct measure *measure, u
         out->received.ns = less(times->arrived_ns, measure->start_ns);
         forward(outcome, stream, &measured, from_peer, out);
         tally_add(&outcome->sender, &now);
+        outcome->sender.blocked_ns -= measure->base[i].blocked_ns; /* it goes with run_ns */
     } else {
         out->received.ns = less(stream->last_arrival_ns, measure->start_ns);
         out->sent.ns = from_peer != NULL ? seconds_to_ns(from_peer->end_s - from_peer->start_s) : 0;

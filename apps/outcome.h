@@ -61,7 +61,7 @@ struct outcome {
     struct flow sent, received;           /* guest to server */
     struct flow back_sent, back_received; /* server to guest */
 
-    struct tally sender;      /* the guest's own senders, warm-up included */
+    struct tally sender;      /* the guest's own senders, warm-up included but for blocked_ns */
     uint64_t idle_ns, run_ns; /* of the measured phase */
     struct peer_counts peer;
     bool drained;
