@@ -443,8 +443,9 @@ static void send_some(struct strict_host *host, uint32_t until)
         }
         const uint64_t dice = strict_random(dev);
         if (info->can_tso && dice % 8 == 0) {
+            const uint16_t gso = (uint16_t)(info->mtu_bytes < 1488 ? info->mtu_bytes - 40 : 1448);
             (void)host_send_tso(host, 3000 + (uint32_t)(dice >> 32) % 20000,
-                                (uint16_t)(1 + dice / 8 % 17), 1448);
+                                (uint16_t)(1 + dice / 8 % 17), gso);
         } else {
             const uint16_t n = info->tx_max_segs > 1 ? (uint16_t)(1 + dice / 16 % 2) : 1;
             (void)host_send(host, 18 + (uint32_t)(dice >> 32) % (most - 18 + 1), n,

@@ -189,11 +189,16 @@ bool strict_queue_publish(struct strict_queue *q)
     return wanted;
 }
 
-/* What a kick decision that reads the present event or flag would say about what is exposed. */
+/*
+ * What a kick decision that reads the present event or flag would say about what is exposed. With
+ * the event index, a kick for what the device was given and has not used yet is justified too: a
+ * safety timer cannot know that the device knows.
+ */
 static void judge_exposed(struct strict_queue *q)
 {
-    if (!q->event_idx ? q->notify_on && q->seen_idx != q->kick_base
-                      : strict_event_covered(q->event, q->kick_base, q->seen_idx)) {
+    if (q->event_idx ? strict_event_covered(q->event, q->kick_base, q->seen_idx) ||
+                           strict_event_covered(q->event, q->used_idx, q->seen_idx)
+                     : q->notify_on) {
         q->kick_justified = true;
     }
 }
@@ -210,10 +215,8 @@ unsigned strict_queue_notify_on(struct strict_queue *q, uint64_t now_ns)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     judge_exposed(q);
     const unsigned fresh = strict_queue_look(q, now_ns);
-    if (fresh > 0) {
-        /* The device found them itself, so no kick is owed for them; one may come all the same. */
-        q->kick_owed = false;
-    }
+    /* The device has seen all there is, so no kick is owed for it; one may come all the same. */
+    q->kick_owed = false;
     return fresh;
 }
 
@@ -237,6 +240,7 @@ void strict_queue_set_event(struct strict_queue *q, uint16_t event)
 
 void strict_queue_kicked(struct strict_queue *q)
 {
+    judge_exposed(q);
     q->kicks++;
     q->kick_owed = false;
     if (!q->kick_justified) {

@@ -240,6 +240,15 @@ static void serve_control(struct strict_device *dev, struct strict_queue *q)
     }
 }
 
+/* The suppression word that was not negotiated means nothing, so the device may use it as it likes.
+ */
+static void scribble(struct strict_device *dev, struct strict_queue *q)
+{
+    const uint16_t junk = (uint16_t)strict_random(dev);
+    *(q->event_idx ? strict_used_flags(q) : strict_avail_event(q)) = q->event_idx ? junk & 1 : junk;
+    dev->faults_done++;
+}
+
 void strict_device_serve(struct strict_device *dev, unsigned index)
 {
     struct strict_queue *q = &dev->queue[index];
@@ -247,6 +256,9 @@ void strict_device_serve(struct strict_device *dev, unsigned index)
         return;
     }
     dev->serving = true;
+    if (dev->fault.scribble_unused_event) {
+        scribble(dev, q);
+    }
     if (dev->opt.polls) {
         strict_queue_notify_off(q);
     }
