@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * Reception: what the device vouches for, what is summed here, fragments, coalesced packets, and
+ * buffers that the stack sits on.
+ */
+#include "tests/unit/net_lab.h"
+
+#include "net/netmem.h"
+
+static uint8_t got[70000];
+static size_t got_bytes, got_total;
+static unsigned got_datagrams;
+
+static void on_received(struct sock *sock, void *arg, const void *data, size_t len, size_t offset,
+                        size_t total, uint32_t from_ip, uint16_t from_port)
+{
+    (void)sock;
+    (void)arg;
+    (void)from_ip;
+    (void)from_port;
+    memcpy(got + offset, data, len);
+    got_bytes = offset + len;
+    got_total = total;
+    got_datagrams += offset + len == total;
+}
+
+static const struct sock_ops ops = {.received = on_received};
+static struct sock *sock;
+static uint8_t frame[70000], payload[66000];
+
+static void open_lab(uint64_t without)
+{
+    struct model_options opt = lab_options();
+    opt.features &= ~without;
+    lab_open(&opt, NULL);
+    for (size_t i = 0; i < sizeof(payload); i++) {
+        payload[i] = (uint8_t)((i * 2654435761u) >> 14);
+    }
+    got_bytes = got_total = 0;
+    got_datagrams = 0;
+    sock = sock_udp_open(&ops, NULL, 65536);
+    assert_int_equal(sock_udp_bind(sock, 9), SOCK_OK);
+}
+
+static void close_lab(void)
+{
+    struct virtio_net_rx_stats rx;
+    sock_close(sock, false);
+    lab_serve();
+    virtio_net_rx_stats(net_device(), 0, &rx);
+    assert_int_equal(rx.pool_free + rx.posted, rx.pool_bufs); /* all back */
+    lab_close();
+}
+
+static uint64_t csum_bad(void)
+{
+    struct net_stats stats;
+    net_stats(&stats);
+    return stats.csum_bad;
+}
+
+/* No flag: the checksum decides. DATA_VALID, NEEDS_CSUM: the device's word. */
+static void test_checksum(void **state)
+{
+    static const uint8_t flags[] = {0, VIRTIO_NET_HDR_F_DATA_VALID, VIRTIO_NET_HDR_F_NEEDS_CSUM};
+    (void)state;
+    open_lab(0);
+    for (unsigned odd = 0; odd < 2; odd++) {
+        uint32_t len = lab_udp(frame, 5000, 9, payload, 100 + odd);
+        for (unsigned i = 0; i < 3; i++) {
+            struct virtio_net_hdr hdr = {.flags = flags[i], .csum_start = 34, .csum_offset = 6};
+            uint64_t bad = csum_bad();
+            unsigned before = got_datagrams;
+            lab_inject_hdr(hdr, frame, len);
+            lab_serve();
+            assert_int_equal(got_datagrams, before + 1);
+            assert_int_equal(csum_bad(), bad);
+            frame[60] ^= 4;
+            lab_inject_hdr(hdr, frame, len);
+            lab_serve();
+            frame[60] ^= 4;
+            assert_int_equal(got_datagrams, before + (i == 0 ? 1 : 2));
+            assert_int_equal(csum_bad(), bad + (i == 0 ? 1 : 0));
+        }
+    }
+    close_lab();
+}
+
+/* GUEST_CSUM refused: everything is summed here, with and without merged buffers. */
+static void test_checksum_without_offload(void **state)
+{
+    (void)state;
+    open_lab(FEATURE(VIRTIO_NET_F_GUEST_CSUM) | FEATURE(VIRTIO_NET_F_GUEST_TSO4) |
+             FEATURE(VIRTIO_NET_F_MRG_RXBUF));
+    for (uint32_t n = 1; n < 1473; n += 37) {
+        uint32_t len = lab_udp(frame, 5000, 9, payload, n);
+        unsigned before = got_datagrams;
+        uint64_t bad = csum_bad();
+        lab_inject(frame, len);
+        frame[len - 1] ^= 0x10;
+        lab_inject(frame, len);
+        lab_serve();
+        assert_int_equal(got_datagrams, before + 1);
+        assert_int_equal(csum_bad(), bad + 1);
+    }
+    close_lab();
+}
+
+/* Cuts the datagram in `frame` and injects the parts, in order or backwards. Returns how many. */
+static unsigned inject_fragments(uint32_t l4_len, uint32_t part, bool backwards, uint8_t flags)
+{
+    static uint8_t piece[2048];
+    unsigned n = (l4_len + part - 1) / part;
+    for (unsigned i = 0; i < n; i++) {
+        unsigned at = backwards ? n - 1 - i : i;
+        uint32_t from = at * part, len = l4_len - from < part ? l4_len - from : part;
+        struct virtio_net_hdr hdr = {.flags = flags};
+        memcpy(piece + LAB_L4_OFFSET, frame + LAB_L4_OFFSET + from, len);
+        uint32_t total = lab_ip(piece, 17, len);
+        lab_put16(piece + 18, 77);
+        lab_put16(piece + 20, (from / 8) | (at + 1 < n ? 0x2000u : 0));
+        lab_put16(piece + 24, 0);
+        lab_put16(piece + 24, 0xffffu & ~lab_sum(piece + 14, 20, 0));
+        lab_inject_hdr(hdr, piece, total);
+        net_poll();
+    }
+    return n;
+}
+
+/* Reassembly up to 64 KiB; the sum of the whole is checked here, whatever is said of the parts. */
+static void test_fragments(void **state)
+{
+    static const uint32_t sizes[] = {1473, 9000, 32768, 65507};
+    (void)state;
+    open_lab(0);
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        for (unsigned backwards = 0; backwards < 2; backwards++) {
+            unsigned before = got_datagrams;
+            lab_udp(frame, 5000, 9, payload, sizes[i]);
+            inject_fragments(8 + sizes[i], 1480, backwards != 0, 0);
+            assert_int_equal(got_datagrams, before + 1);
+            assert_int_equal(got_total, sizes[i]);
+            assert_memory_equal(got, payload, sizes[i]);
+            uint64_t bad = csum_bad();
+            frame[1000] ^= 1;
+            inject_fragments(8 + sizes[i], 1480, backwards != 0, VIRTIO_NET_HDR_F_DATA_VALID);
+            assert_int_equal(got_datagrams, before + 1);
+            assert_int_equal(csum_bad(), bad + 1);
+        }
+    }
+    close_lab();
+}
+
+/* A datagram whose rest never comes gives its buffers back. */
+static void test_incomplete_datagram(void **state)
+{
+    (void)state;
+    open_lab(0);
+    lab_udp(frame, 5000, 9, payload, 9000);
+    inject_fragments(8 + 9000 - 100, 1480, false, 0); /* with MF missing too, but too short */
+    inject_fragments(8 + 3000, 1480, true, 0);
+    lab_elapse(8000, true);
+    close_lab();
+}
+
+/* Fragments pin buffers; beyond half of the pool packets are copied and the ring stays full. */
+static void test_pinned(void **state)
+{
+    struct virtio_net_rx_stats rx;
+    uint8_t piece[256];
+    (void)state;
+    open_lab(0);
+    for (unsigned i = 0; i < 400; i++) {
+        memset(piece, 0, sizeof(piece));
+        uint32_t len = lab_ip(piece, 17, 64);
+        lab_put16(piece + 18, i); /* each the first part of another datagram */
+        lab_put16(piece + 20, 0x2000);
+        lab_put16(piece + 24, 0);
+        lab_put16(piece + 24, 0xffffu & ~lab_sum(piece + 14, 20, 0));
+        lab_inject(piece, len);
+        net_poll();
+        virtio_net_rx_stats(net_device(), 0, &rx);
+        assert_true(rx.posted >= rx.size_descs - 1u);
+    }
+    lab_udp(frame, 5000, 9, payload, 100);
+    uint32_t len = lab_udp(frame, 5000, 9, payload, 100);
+    lab_inject(frame, len);
+    lab_serve();
+    assert_int_equal(got_datagrams, 1);
+    lab_elapse(8000, true);
+    close_lab();
+}
+
+/* Frames that are not ours or make no sense are dropped, and their buffers come back. */
+static void test_strays(void **state)
+{
+    (void)state;
+    open_lab(0);
+    uint32_t len = lab_udp(frame, 5000, 9, payload, 100);
+    frame[5] ^= 1; /* another station */
+    lab_inject(frame, len);
+    frame[5] ^= 1;
+    lab_put16(frame + 12, 0x86dd);
+    lab_inject(frame, len);
+    lab_put16(frame + 12, 0x0800);
+    frame[14] = 0x4f; /* header longer than the packet has */
+    lab_inject(frame, 50);
+    frame[14] = 0x45;
+    lab_put16(frame + 16, 2000); /* IP length beyond the frame */
+    lab_inject(frame, len);
+    lab_serve();
+    assert_int_equal(got_datagrams, 0);
+    len = lab_udp(frame, 5000, 9, payload, 3);
+    lab_inject(frame, 60); /* padding of a short frame */
+    lab_serve();
+    assert_int_equal(got_datagrams, 1);
+    assert_int_equal(got_total, 3);
+    close_lab();
+}
+
+/* No memory for the pbufs: counted, nothing leaks, the next one arrives. */
+static void test_no_memory(void **state)
+{
+    struct net_stats stats;
+    (void)state;
+    open_lab(0);
+    for (unsigned nth = 1; nth < 4; nth++) {
+        uint32_t len = lab_udp(frame, 5000, 9, payload, 1000);
+        unsigned before = got_datagrams;
+        netmem_model_fail_in = nth;
+        for (unsigned i = 0; i < 4; i++) {
+            lab_inject(frame, len);
+            lab_serve();
+        }
+        netmem_model_fail_in = 0;
+        assert_true(got_datagrams >= before + 3);
+    }
+    net_stats(&stats);
+    assert_true(stats.rx_no_pbuf > 0);
+    close_lab();
+}
+
+/* ---- TCP, coalesced by the device ---- */
+
+static struct lab_tcp tcp;
+static size_t stream_bytes;
+static uint8_t stream[300000];
+static unsigned connected;
+
+static void on_connected(struct sock *tcp_sock, void *arg)
+{
+    (void)tcp_sock;
+    (void)arg;
+    connected++;
+}
+
+static void on_stream(struct sock *tcp_sock, void *arg, const void *data, size_t len, size_t offset,
+                      size_t total, uint32_t from_ip, uint16_t from_port)
+{
+    (void)tcp_sock;
+    (void)arg;
+    (void)offset;
+    (void)total;
+    (void)from_ip;
+    (void)from_port;
+    assert_true(stream_bytes + len <= sizeof(stream));
+    memcpy(stream + stream_bytes, data, len);
+    stream_bytes += len;
+}
+
+static const struct sock_ops tcp_ops = {.connected = on_connected, .received = on_stream};
+
+static uint32_t segment(uint32_t seq, const uint8_t *data, uint32_t len)
+{
+    uint8_t *at = frame + LAB_L4_OFFSET;
+    memset(at, 0, 20);
+    lab_put16(at, tcp.peer_port);
+    lab_put16(at + 2, tcp.guest_port);
+    lab_put32(at + 4, seq);
+    lab_put32(at + 8, tcp.rcv_nxt);
+    at[12] = 0x50;
+    at[13] = LAB_ACK | LAB_PSH;
+    lab_put16(at + 14, tcp.window);
+    memcpy(at + 20, data, len);
+    uint32_t total = lab_ip(frame, 6, 20 + len);
+    lab_put16(at + 16, 0xffffu & ~lab_l4_sum(frame, 20 + len));
+    return total;
+}
+
+static struct sock *connect_stream(void)
+{
+    stream_bytes = 0;
+    connected = 0;
+    struct sock *tcp_sock = sock_tcp_connect(&tcp_ops, NULL, LAB_PEER_IP, 5201, 5000 * LAB_MS, 0);
+    lab_tcp_accept(&tcp, 5201);
+    lab_tcp_ack(&tcp);
+    lab_serve();
+    assert_int_equal(connected, 1);
+    return tcp_sock;
+}
+
+/* Up to an IP packet of 65,535 bytes in many pieces, one call of the stack. */
+static void test_coalesced(void **state)
+{
+    struct net_stats stats;
+    static const uint32_t sizes[] = {1, 1460, 4000, 20000, 65495};
+    (void)state;
+    open_lab(0);
+    struct sock *tcp_sock = connect_stream();
+    size_t sent = 0;
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        for (unsigned vouched = 0; vouched < 2; vouched++) {
+            struct virtio_net_hdr hdr = {.flags = vouched ? VIRTIO_NET_HDR_F_DATA_VALID : 0};
+            uint32_t len = segment(tcp.snd_nxt, payload, sizes[i]);
+            if (sizes[i] > 1460) {
+                hdr.gso_type = VIRTIO_NET_HDR_GSO_TCPV4;
+                hdr.gso_size = 1460;
+                hdr.hdr_len = 54;
+            }
+            lab_inject_hdr(hdr, frame, len);
+            lab_serve();
+            tcp.snd_nxt += sizes[i];
+            sent += sizes[i];
+            assert_int_equal(stream_bytes, sent);
+            assert_memory_equal(stream + sent - sizes[i], payload, sizes[i]);
+        }
+    }
+    lab_tcp_look(&tcp);
+    assert_int_equal(tcp.last_ack, tcp.snd_nxt);
+    net_stats(&stats);
+    assert_int_equal(stats.lro_frames, 6);
+    sock_close(tcp_sock, true);
+    lab_tcp_free(&tcp);
+    close_lab();
+}
+
+/* Segments out of order beyond what the pool can lend: the hole is filled at last, everything
+ * arrives. */
+static void test_out_of_order(void **state)
+{
+    struct virtio_net_rx_stats rx;
+    (void)state;
+    open_lab(0);
+    struct sock *tcp_sock = connect_stream();
+    for (unsigned i = 1; i < 200; i++) {
+        uint32_t len = segment(tcp.snd_nxt + i * 300, payload + i * 300, 300);
+        lab_inject(frame, len);
+        lab_serve();
+        virtio_net_rx_stats(net_device(), 0, &rx);
+        assert_true(rx.posted >= rx.size_descs - 1u);
+    }
+    assert_int_equal(stream_bytes, 0);
+    lab_inject(frame, segment(tcp.snd_nxt, payload, 300));
+    lab_serve();
+    assert_int_equal(stream_bytes, 200 * 300);
+    assert_memory_equal(stream, payload, 200 * 300);
+    sock_close(tcp_sock, true);
+    lab_tcp_free(&tcp);
+    close_lab();
+}
+
+/* Echo, also in fragments, and the answers to our own. */
+static bool pinged, ping_ok;
+
+static void on_ping(void *arg, bool ok)
+{
+    (void)arg;
+    pinged = true;
+    ping_ok = ok;
+}
+
+static void test_ping(void **state)
+{
+    (void)state;
+    open_lab(0);
+    uint8_t *icmp = frame + LAB_L4_OFFSET;
+    memset(icmp, 0, 64);
+    icmp[0] = 8;
+    lab_put16(icmp + 4, 0x1234);
+    uint32_t len = lab_ip(frame, 1, 64);
+    lab_put16(icmp + 2, 0xffffu & ~lab_sum(icmp, 64, 0));
+    lab_inject(frame, len);
+    lab_serve();
+    assert_int_equal(lab.n_frames, 1);
+    assert_int_equal(lab.frames[0].bytes[34], 0);
+    assert_int_equal(lab_sum(lab.frames[0].bytes + 34, 64, 0), 0xffff);
+    lab_forget_frames();
+
+    pinged = false;
+    net_ping(LAB_PEER_IP, 1000 * LAB_MS, on_ping, NULL);
+    lab_serve();
+    assert_int_equal(lab.frames[0].bytes[34], 8);
+    memcpy(frame, lab.frames[0].bytes, lab.frames[0].len);
+    icmp[0] = 0;
+    len = lab_ip(frame, 1, lab.frames[0].len - 34);
+    lab_put16(icmp + 2, 0);
+    lab_put16(icmp + 2, 0xffffu & ~lab_sum(icmp, len - 34, 0));
+    lab_inject(frame, len);
+    lab_serve();
+    assert_true(pinged && ping_ok);
+
+    pinged = false;
+    net_ping(LAB_PEER_IP, 1000 * LAB_MS, on_ping, NULL);
+    lab_elapse(1100, true);
+    assert_true(pinged && !ping_ok);
+    close_lab();
+}
+
+static void test_resolve(void **state)
+{
+    (void)state;
+    open_lab(0);
+    pinged = false;
+    net_resolve(LAB_PEER_IP, 1000 * LAB_MS, on_ping, NULL);
+    lab_serve();
+    assert_true(pinged && ping_ok);
+    pinged = false;
+    net_resolve(0x0a000063u, 1000 * LAB_MS, on_ping, NULL);
+    lab_elapse(900, true);
+    assert_false(pinged);
+    lab_elapse(200, true);
+    assert_true(pinged && !ping_ok);
+    pinged = false;
+    net_resolve(0x08080808u, 1000 * LAB_MS, on_ping, NULL); /* no gateway */
+    lab_serve();
+    assert_true(pinged && !ping_ok);
+    close_lab();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_checksum),     cmocka_unit_test(test_checksum_without_offload),
+        cmocka_unit_test(test_fragments),    cmocka_unit_test(test_incomplete_datagram),
+        cmocka_unit_test(test_pinned),       cmocka_unit_test(test_strays),
+        cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_coalesced),
+        cmocka_unit_test(test_out_of_order), cmocka_unit_test(test_ping),
+        cmocka_unit_test(test_resolve),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
