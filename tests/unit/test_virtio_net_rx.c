@@ -320,6 +320,17 @@ static void test_num_buffers(void **state)
     assert_int_equal(rig_rx(rig).drops[VIRTIO_NET_RX_DROP_NUM_BUFFERS], 5);
     assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_NUM_BUFFERS), 5);
     assert_int_equal(rig->rx_packets, 0);
+    /* More than a packet can need, on a ring that has as many. */
+    rig_free(rig);
+    rig = rig_new();
+    rig->opt.size_descs[MODEL_RX] = 256;
+    assert_true(rig_open(rig));
+    for (unsigned i = 2; i < 4; i++) {
+        hdr.num_buffers = bad[i];
+        raw(rig, &hdr, 100);
+        virtio_net_rx_poll(rig->dev, Q, 64);
+    }
+    assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_NUM_BUFFERS), 2);
     /* Without merging the field is the device's business (5.1.6.4). */
     rig_free(rig);
     rig = rig_new();
