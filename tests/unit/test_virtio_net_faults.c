@@ -422,13 +422,19 @@ static void test_shared_vector(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ring_faults),     cmocka_unit_test(test_reset_returns_the_held_frame),
-        cmocka_unit_test(test_needs_reset),     cmocka_unit_test(test_fruitless_resets_end),
-        cmocka_unit_test(test_restart_refused), cmocka_unit_test(test_link),
-        cmocka_unit_test(test_lost_interrupt),  cmocka_unit_test(test_late_interrupt_is_not_lost),
+        cmocka_unit_test(test_ring_faults),
+        cmocka_unit_test(test_reset_returns_the_held_frame),
+        cmocka_unit_test(test_needs_reset),
+        cmocka_unit_test(test_fruitless_resets_end),
+        cmocka_unit_test(test_restart_refused),
+        cmocka_unit_test(test_link),
+        cmocka_unit_test(test_lost_interrupt),
+        cmocka_unit_test(test_late_interrupt_is_not_lost),
         cmocka_unit_test(test_early_wake_suspects_nobody),
-        cmocka_unit_test(test_lost_kick),       cmocka_unit_test(test_slow_device_is_no_fault),
-        cmocka_unit_test(test_polled),          cmocka_unit_test(test_shared_vector),
+        cmocka_unit_test(test_lost_kick),
+        cmocka_unit_test(test_slow_device_is_no_fault),
+        cmocka_unit_test(test_polled),
+        cmocka_unit_test(test_shared_vector),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
