@@ -75,7 +75,9 @@ bool tx_thresholds(const struct tx_form *form, struct tx_thresholds *out)
         return false;
     }
     if (frames > 1 && frames * fragment > room) {
-        frames = larger(room / fragment, 1);
+        /* It cannot be whole, so it need not take the ring either: while one half is sent, the
+         * other is filled. */
+        frames = larger(room / 2 / fragment, 1);
         datagram = datagram_payload_bytes(frames, form->mtu_bytes);
     }
     uint32_t unit = larger(frame, tso_fits ? tso : 0);

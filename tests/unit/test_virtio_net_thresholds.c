@@ -49,7 +49,9 @@ static void check_form(const struct tx_form *form)
     }
     if (t.max_datagram_bytes < form->max_datagram_bytes) {
         uint32_t one_more = (frames + 1) * (form->indirect ? 1 : 2);
-        assert_true(one_more + t.reserve > form->size_descs);
+        assert_true(2 * one_more + t.reserve > form->size_descs);
+        uint32_t whole = frames_of(form->max_datagram_bytes, form->mtu_bytes);
+        assert_true(whole * (form->indirect ? 1 : 2) + t.reserve > form->size_descs);
     }
 }
 
