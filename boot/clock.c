@@ -41,8 +41,9 @@
 /* Of so many readings the one with the shortest bracket counts: the others were interrupted from
  * outside. */
 #define READINGS 5u
-/* A reference that has not moved that far in so many TSC ticks (0.1 s at 1 GHz) stands still. */
-#define COMPARE_GIVE_UP_TICKS 100000000ull
+/* Every reference ticks at least once in a microsecond, and a reading takes some 0.1 us or more:
+ * one that shows the same value this often stands still. */
+#define SAME_READINGS_MAX 1000u
 
 struct kvm_time {
     uint32_t version;
@@ -206,9 +207,12 @@ static bool compare(const struct reference *reference)
         return false;
     }
     uint32_t wanted = (uint32_t)timescale_ticks(COMPARE_NS, reference->hz);
-    uint32_t now = start;
+    uint32_t now = start, last = start;
+    unsigned same = 0;
     while (((now - start) & reference->mask) < wanted) {
-        if (x86_rdtsc() - tsc_start > COMPARE_GIVE_UP_TICKS || !reference->read(&now)) {
+        same = now == last ? same + 1 : 0;
+        last = now;
+        if (same > SAME_READINGS_MAX || !reference->read(&now)) {
             return false;
         }
     }
