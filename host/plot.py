@@ -16,7 +16,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # 
 
 @dataclass(frozen=True)
 class Series:
-    """label: for the legend; points: (x, y) pairs, x a number or (with bars) the name of a group."""
+    """label: for the legend; points: (x, y) pairs, x one of the panel's categories or (with bars) the name of a group."""
 
     label: str
     points: tuple
@@ -30,9 +30,8 @@ class Panel:
     y: str
     series: tuple
     bars: bool = False
-    log_x: bool = False
     log_y: bool = False
-    x_ticks: tuple = ()
+    categories: tuple = ()  # of x, evenly spaced; every x of a line is one of them
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,6 @@ def _panel(number, panel):
     lines = [f"set title {quote(panel.title)}", f"set xlabel {quote(panel.x)}", f"set ylabel {quote(panel.y)}"]
     lines += ["unset logscale", "set autoscale", "set xtics autofreq norotate", "set bmargin"]
     lines += ["set logscale y" if panel.log_y else "set yrange [0:*]"]
-    if panel.log_x:
-        lines.append("set logscale x 2")
     return lines + (_bars if panel.bars else _lines)(number, panel)
 
 
@@ -101,10 +98,10 @@ def _block(name, rows):
 
 def _lines(number, panel):
     lines, plots = [], []
-    if panel.x_ticks:
-        lines.append("set xtics rotate by -45 (" + ", ".join(f"'{t}' {t}" for t in panel.x_ticks) + ")")
+    ticks = ", ".join(f"'{name}' {i}" for i, name in enumerate(panel.categories))
+    lines += [f"set xtics rotate by -45 ({ticks})", f"set xrange [-0.5:{len(panel.categories) - 0.5}]"]
     for i, series in enumerate(panel.series):
-        lines += _block(f"d{number}_{i}", series.points)
+        lines += _block(f"d{number}_{i}", [(panel.categories.index(x), y) for x, y in series.points])
         colour = COLOURS[i % len(COLOURS)]
         plots.append(
             f"$d{number}_{i} using 1:2 with linespoints linewidth 2 pointtype {5 + 2 * i} linecolor '{colour}' "
