@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Faults that a test can ask for: NAME@SECONDS[:DURATION], seconds after the guest's first line.
 
-Without a duration a fault stays. A row with a fault in it is not valid, and says so, whatever its figures; only
-a stall loses nothing by itself, and a row with one that ended is judged like any other.
+Without a duration a fault stays. A row with a fault in it is not valid, and says so, whatever its figures. A stall
+or a pause that ended breaks nothing: such a row is judged like any other.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from errors import EXIT_PEER
 
 # A guest that has not noticed a lasting fault after this time is ended by the host.
 NOTICE_S = 8.5
+PAUSE_NOTICE_S = 5.0  # a paused guest will not notice anything; before its silence is taken for a hang
 HARMLESS = ("stall", "pause")
 
 MEANING = {
@@ -68,6 +69,7 @@ def timers(fault, lab, vm):
     if fault.duration_s is not None:
         result.append((fault.at_s + fault.duration_s, end))
     else:
-        reason = f"{MEANING[fault.name]}, and the guest did not notice within {NOTICE_S:g} s"
-        result.append((fault.at_s + NOTICE_S, lambda: vm.give_up(EXIT_PEER, reason)))
+        notice_s = PAUSE_NOTICE_S if fault.name == "pause" else NOTICE_S
+        reason = f"{MEANING[fault.name]}, and the guest did not notice within {notice_s:g} s"
+        result.append((fault.at_s + notice_s, lambda: vm.give_up(EXIT_PEER, reason)))
     return result

@@ -38,9 +38,9 @@ class Qmp:
             raise SluiceError(EXIT_PEER, "QEMU closed its control socket")
         return json.loads(line)
 
-    def command(self, name, **arguments):
+    def command(self, execute, /, **arguments):
         """Returns the answer; events that come before it are not ours to read."""
-        message = {"execute": name}
+        message = {"execute": execute}
         if arguments:
             message["arguments"] = arguments
         self._file.write(json.dumps(message).encode() + b"\n")
@@ -50,7 +50,7 @@ class Qmp:
             if "return" in answer:
                 return answer["return"]
             if "error" in answer:
-                raise SluiceError(EXIT_PEER, f"QEMU refused {name}: {answer['error'].get('desc')}")
+                raise SluiceError(EXIT_PEER, f"QEMU refused {execute}: {answer['error'].get('desc')}")
 
     def close(self):
         self._file.close()

@@ -10,7 +10,7 @@ MEGA = 1e6
 PLACES = (
     ("nic_dropped", "NIC queue"),
     ("tap_dropped", "tap"),
-    ("device_dropped", "bridge, veth"),
+    ("device_dropped", "QEMU, bridge, veth"),
     ("receiver_dropped", "receiver's socket"),
     ("no_port", "no port"),
     ("guest_dropped", "guest"),
@@ -47,7 +47,8 @@ def where_lost(row):
     """The places that lost something, largest first. Of fragmented datagrams the datagrams are named."""
     places = [(row[key], name) for key, name in PLACES if row.get(key)]
     if row.get("incomplete"):
-        places = [(n, f"{name} (frames)" if name in ("NIC queue", "tap", "bridge, veth") else name) for n, name in places]
+        in_frames = {name for key, name in PLACES[:3]}
+        places = [(n, f"{name} (frames)" if name in in_frames else name) for n, name in places]
     places.sort(reverse=True)
     return ", ".join(f"{name} {count}" for count, name in places) or "-"
 

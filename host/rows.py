@@ -203,6 +203,7 @@ def _base_row(test, direction, result, server_json):
     row["ledger_ok"] = bool(guest.get("ledger", {}).get("ok", False))
     row["valid"], row["invalid_reason"] = True, None
     row["server_cpu_percent"] = _server_cpu(server_json)
+    row["intervals"] = [i.get("sum", {}) for i in (result.report or {}).get("intervals", [])]
     row["guest"] = guest
     return row
 
@@ -229,7 +230,8 @@ def _fill_datagrams(row, lab, test, direction, report, delta):
     if direction == TO_HOST:
         messages = lab.dhcp.messages() if lab.dhcp else 0  # read in any case, for the next row to start from 0
         others = test.streams + (messages if to == "ext" else 0)
-        ledger = accounts.forward(delta, guest, counts, others, test.payload_bytes, test.mtu, to)
+        pauses = sum(f.name == "pause" for f in test.faults)
+        ledger = accounts.forward(delta, guest, counts, others, test.payload_bytes, test.mtu, to, pauses)
     else:
         ledger = accounts.reverse(delta, guest, counts, test.payload_bytes, test.mtu, to)
     row.update(vars(ledger))

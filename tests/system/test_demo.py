@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The main job: `sluice demo`, as a table and as JSON, and the words and exit codes that go with its figures."""
+
+import copy
+
+import demo
+import pytest
+
+EXIT_OK, EXIT_THRESHOLD, EXIT_INVALID, EXIT_DRIVER = 0, 3, 4, 5
+
+
+def test_demo(sluice, image):
+    """5 s a row: more than half lost without the limit, none of 50,000 with it, 90 Mbit/s in both."""
+    done = sluice("demo", "--json", "-", timeout=120)
+    assert done.code == EXIT_OK, done
+    result = done.json
+    assert result["ok"] and result["host"]["accelerator"] in ("kvm", "tcg")
+    unlimited, limited, tcp = result["rows"]
+    assert unlimited["nic_dropped"] > unlimited["sent"] / 2
+    assert limited["nic_dropped"] == 0 and limited["sent"] >= 50000
+    assert limited["sent_bits_per_second"] >= 90e6 and tcp["bits_per_second"] >= 90e6
+    for row in result["rows"]:
+        assert row["valid"] and row["ledger_ok"] and row.get("unaccounted", 0) == 0
+
+
+def test_demo_as_text(sluice, image):
+    """Live rows, the table, one last line in words."""
+    done = sluice("demo", "--time", "1")
+    assert done.code == EXIT_OK, done
+    lines = done.out.strip().splitlines()
+    assert lines[-1].startswith("pass: ") and "Every packet is accounted for" in lines[-1]
+    assert sum("received" in line and "Mbit/s" in line and "where" in line for line in lines) == 1
+    assert any("1.00" in line and "tx" in line for line in lines)
+
+
+ROWS = [
+    {"valid": True, "sent": 800000, "received": 57000, "nic_dropped": 743000, "receiver_dropped": 0,
+     "sndbuf_bytes": None, "sent_bits_per_second": 1.3e9, "waited_percent": 40.0},
+    {"valid": True, "sent": 57000, "received": 57000, "nic_dropped": 0, "receiver_dropped": 0,
+     "sndbuf_bytes": 1048576, "sent_bits_per_second": 94e6, "waited_percent": 90.0, "server_cpu_percent": 5.0},
+    {"valid": True, "bits_per_second": 94e6},
+]  # fmt: skip
+
+
+def _with(number, **changes):
+    rows = copy.deepcopy(ROWS)
+    rows[number].update(changes)
+    return rows
+
+
+@pytest.mark.parametrize(
+    "rows, code, words",
+    [
+        (ROWS, EXIT_OK, "dropped 93 %"),
+        (_with(1, nic_dropped=3, received=56997), EXIT_THRESHOLD, "still dropped 3"),
+        (_with(1, receiver_dropped=9, received=56991), EXIT_INVALID, "rmem_max"),
+        (_with(1, receiver_dropped=9, received=56991, server_cpu_percent=97.0), EXIT_INVALID, "CPU was busy"),
+        (_with(1, valid=False, exit_code=EXIT_DRIVER, invalid_reason="ledger"), EXIT_DRIVER, "ledger"),
+        (_with(0, valid=False, exit_code=EXIT_INVALID, invalid_reason="5 datagrams"), EXIT_INVALID, "5 datagrams"),
+    ],
+)
+def test_verdict(rows, code, words):
+    got, text = demo.verdict(rows)
+    assert got == code and words in text
+
+
+def test_receiver_loss_is_tried_again(monkeypatch):
+    """Row 2 is repeated up to 3 times when the receiver's socket overflowed, the others are not."""
+    from rows import Test
+
+    asked = []
+
+    def run_test(_lab, test, _on_line):
+        asked.append((test.protocol, test.sndbuf_bytes))
+        lost = 1 if test.protocol == "udp" and len(asked) < 3 else 0
+        return [{"valid": True, "receiver_dropped": lost}]
+
+    monkeypatch.setattr(demo, "run_test", run_test)
+    rows = demo.run(None, Test(sndbuf_bytes=1 << 20), lambda _: None, None)
+    assert asked == [("udp", None), ("udp", 1 << 20), ("udp", 1 << 20), ("tcp", 1 << 20)]
+    assert [r["receiver_dropped"] for r in rows] == [1, 0, 0]
