@@ -182,29 +182,36 @@ uint64_t rig_fault(const struct rig *rig, enum virtio_net_device_fault fault)
     return virtio_net_device_faults(rig->dev)[fault];
 }
 
-static bool expect(bool ok, const char *what)
-{
-    if (!ok) {
-        fprintf(stderr, "not at rest: %s\n", what);
-    }
-    return ok;
-}
-
 bool rig_at_rest(struct rig *rig)
 {
     struct virtio_net_tx_stats tx = rig_tx(rig);
     struct virtio_net_rx_stats rx_stats = rig_rx(rig);
     unsigned in_use = 0;
+    bool ok = true;
 
     for (uint32_t i = 0; i < RIG_FRAMES; i++) {
         in_use += rig->frames[i].in_use;
     }
-    return expect(virtio_net_tx_in_flight(rig->dev, RIG_QUEUE) == 0, "in flight") &
-           expect(tx.submitted == tx.completed + tx.aborted, "submitted") &
-           expect(tx.completed == rig->done, "completed") & expect(tx.held == 0, "held") &
-           expect(tx.stops == tx.wakes && tx.wakes == rig->wakes, "stops and wakes") &
-           expect(!virtio_net_tx_stopped(rig->dev, RIG_QUEUE), "stopped") &
-           expect(in_use == 0, "frames") & expect(rig->unknown_cookies == 0, "cookies") &
-           expect(rig->device.violations == 0, "violations") &
-           expect(rx_stats.pool_free + rx_stats.posted == rx_stats.pool_bufs, "RX pool");
+    const struct {
+        bool holds;
+        const char *what;
+    } rest[] = {
+        {virtio_net_tx_in_flight(rig->dev, RIG_QUEUE) == 0, "in flight"},
+        {tx.submitted == tx.completed + tx.aborted, "submitted = completed + aborted"},
+        {tx.completed == rig->done, "completed = told"},
+        {tx.held == 0, "held"},
+        {tx.stops == tx.wakes && tx.wakes == rig->wakes, "stops = wakes"},
+        {!virtio_net_tx_stopped(rig->dev, RIG_QUEUE), "stopped"},
+        {in_use == 0, "each frame came back"},
+        {rig->unknown_cookies == 0, "cookies"},
+        {rig->device.violations == 0, "violations"},
+        {rx_stats.pool_free + rx_stats.posted == rx_stats.pool_bufs, "RX pool"},
+    };
+    for (unsigned i = 0; i < sizeof(rest) / sizeof(rest[0]); i++) {
+        if (!rest[i].holds) {
+            fprintf(stderr, "not at rest: %s\n", rest[i].what);
+            ok = false;
+        }
+    }
+    return ok;
 }
