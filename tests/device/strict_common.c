@@ -98,9 +98,7 @@ static void start_reset(struct strict_device *dev)
     dev->reset_pending = true;
     dev->reset_reads_left = dev->fault.reset_reads;
     dev->resets++;
-    if (!dev->fault.reset_never) {
-        strict_device_reset(dev);
-    }
+    strict_device_reset(dev);
 }
 
 static void check_status_order(struct strict_device *dev, uint8_t value)

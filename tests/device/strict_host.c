@@ -376,6 +376,10 @@ static void sleep_until_interrupt(struct strict_host *host)
     host->idle = true;
     strict_device_driver_idles(&host->dev);
     while (!virtio_net_irq_pending(host->net) && seam_now_ns() < deadline) {
+        if (host->rx_period_ns != 0 && seam_now_ns() >= host->rx_next_ns) {
+            host->rx_next_ns = seam_now_ns() + host->rx_period_ns;
+            host_receive(host, 100);
+        }
         strict_device_step(&host->dev, seam_now_ns());
         if (virtio_net_irq_pending(host->net)) {
             break;

@@ -63,6 +63,7 @@ struct strict_host {
     bool link_up;
     bool idle; /* the last arm allowed to sleep */
     uint64_t stopped_since_ns, longest_stop_ns;
+    uint64_t rx_period_ns, rx_next_ns; /* while the driver sleeps a frame comes so often, 0: none */
 };
 
 /* Resets the seams and puts a device on the bus. host->dev.fault is free to be set after it. */
