@@ -122,7 +122,7 @@ def _forward_datagrams(ledger, guest, snmp, others, pieces):
     udp_out = guest.get("net", {}).get("udp_frames_out")
     if udp_out is None:
         udp_out = ledger.sent * pieces + others
-    control_sent = ledger.frames["sent"] - udp_out
+    control_sent = ledger.frames["sent"] + ledger.frames["after_report"] - udp_out
     control_arrived = ledger.frames["received"] - _udp_frames_in(snmp)
     ledger.control_dropped = min(max(control_sent - control_arrived, 0), lost_frames)
     ledger.guest_dropped = max(ledger.sent * pieces + others - udp_out, 0)
