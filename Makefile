@@ -50,6 +50,9 @@ FOREIGN_C := $(LWIP_C) $(CJSON_C)
 NEWLIB := $(B)/newlib/x86_64-elf
 FETCHED := $(B)/deps/.fetched
 NEWLIB_BUILT := $(B)/newlib/.built
+# Written by the fetch when it unpacks a dependency anew, and only then.
+UNPACKED := $(B)/deps/lwip/.sluice-file $(B)/deps/cjson/.sluice-file
+NEWLIB_UNPACKED := $(B)/deps/newlib/.sluice-file
 
 # What a library or the image consists of is part of what it is made from: a source that goes away makes it anew.
 SOURCES_LIST := $(B)/.sources
@@ -108,20 +111,20 @@ $(FETCHED): third_party/pins host/fetch
 
 # Made by the fetch; nothing to run for them. Order-only, so that they are never older than it.
 $(FOREIGN_C): | $(FETCHED) ;
+$(UNPACKED) $(NEWLIB_UNPACKED): | $(FETCHED) ;
 
 # Full stdio with floating point, no wide characters, no system calls of its own. Compiled as the image is, above
 # all without a red zone.
-$(NEWLIB_BUILT): $(FETCHED)
+$(NEWLIB_BUILT): $(NEWLIB_UNPACKED)
 	@echo 'building newlib (a minute)'
-	@rm -rf $(B)/newlib && mkdir -p $(B)/newlib/obj
-	@cd $(B)/newlib/obj && { \
-	    ../../deps/newlib/newlib/configure --host=x86_64-elf --prefix=$(CURDIR)/$(B)/newlib \
+	@new=$(CURDIR)/$(B)/newlib.new.$$$$; rm -rf $$new && mkdir -p $$new/obj && cd $$new/obj && { \
+	    $(CURDIR)/$(B)/deps/newlib/newlib/configure --host=x86_64-elf --prefix=$$new \
 	        CC='$(CC)' AR=ar RANLIB=ranlib AS=as LD=ld NM=nm STRIP=strip OBJCOPY=objcopy READELF=readelf \
 	        --disable-multilib --disable-newlib-supplied-syscalls --disable-newlib-mb --disable-newlib-wide-orient \
 	        --enable-newlib-io-long-long --enable-newlib-io-c99-formats --enable-newlib-global-atexit \
 	        CFLAGS='-O2 $(IMAGE_MACHINE)' && \
-	    $(MAKE) && $(MAKE) install; } >../build.log 2>&1 || { tail -n 30 ../build.log >&2; exit 1; }
-	@rm -rf $(B)/newlib/obj
+	    $(MAKE) && $(MAKE) install; } >../build.log 2>&1 || { tail -n 30 ../build.log >&2; exit 1; }; \
+	rm -rf $$new/obj $(CURDIR)/$(B)/newlib && mv $$new $(CURDIR)/$(B)/newlib
 	@touch $@
 
 # ---------------------------------------------------------------- objects
@@ -141,7 +144,7 @@ $(B)/image/%.o: %.S Makefile | $(NEWLIB_BUILT)
 	@echo 'AS       $<'
 	@$(CC) $(IMAGE_CFLAGS) -MMD -MP -c -o $@ $<
 
-$(B)/image/deps/%.o: $(B)/deps/%.c Makefile $(FETCHED) $(NEWLIB_BUILT)
+$(B)/image/deps/%.o: $(B)/deps/%.c Makefile $(UNPACKED) | $(NEWLIB_BUILT)
 	@mkdir -p $(@D)
 	@echo 'CC       $<'
 	@$(CC) $(IMAGE_CFLAGS) -w -MMD -MP -c -o $@ $<
@@ -152,7 +155,7 @@ $(B)/host/%.o: %.c Makefile | $(FETCHED)
 	@$(CC) $(HOST_CFLAGS) $(WARNINGS) $(SANITIZE) -MMD -MP -c -o $@ $<
 
 # Address sanitizer only: undefined behaviour of foreign code is not ours to stop at.
-$(B)/host/deps/%.o: $(B)/deps/%.c Makefile $(FETCHED)
+$(B)/host/deps/%.o: $(B)/deps/%.c Makefile $(UNPACKED)
 	@mkdir -p $(@D)
 	@echo 'HOSTCC   $<'
 	@$(CC) $(HOST_CFLAGS) -w -fsanitize=address -MMD -MP -c -o $@ $<
@@ -162,7 +165,7 @@ $(B)/fuzz/%.o: %.c Makefile | $(FETCHED)
 	@echo 'FUZZCC   $<'
 	@$(CLANG) $(HOST_CFLAGS) $(WARNINGS) $(SANITIZE) -fsanitize=fuzzer-no-link -MMD -MP -c -o $@ $<
 
-$(B)/fuzz/deps/%.o: $(B)/deps/%.c Makefile $(FETCHED)
+$(B)/fuzz/deps/%.o: $(B)/deps/%.c Makefile $(UNPACKED)
 	@mkdir -p $(@D)
 	@$(CLANG) $(HOST_CFLAGS) -w -fsanitize=address,fuzzer-no-link -MMD -MP -c -o $@ $<
 
@@ -250,6 +253,12 @@ $(B)/host/unit/%: $(B)/host/tests/unit/%.o $(HOST_LIBS)
 	@mkdir -p $(@D)
 	@echo 'LINK     $@'
 	@$(CC) $(SANITIZE) -o $@ $< -Wl,--start-group $(HOST_LIBS) -Wl,--end-group -lcmocka -lm
+
+# Benchmarks that run the driver's objects in process (host/sluice reproduce stopwake).
+$(B)/host/bench/%: $(B)/host/tests/bench/%.o $(addprefix $(B)/host/,libdevice.a libdrivers.a libboot.a)
+	@mkdir -p $(@D)
+	@echo 'LINK     $@'
+	@$(CC) $(SANITIZE) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group
 
 $(B)/fuzz/bin/%: $(B)/fuzz/tests/fuzz/%.o $(subst /host/,/fuzz/,$(HOST_LIBS))
 	@mkdir -p $(@D)
@@ -366,6 +375,6 @@ lint-foreign:
 	@$(PYTHON) tests/foreign.py
 
 clean:
-	@rm -rf $(filter-out $(B)/deps $(B)/newlib,$(wildcard $(B)/*))
+	@rm -rf $(filter-out $(B)/deps $(B)/newlib,$(wildcard $(B)/*)) $(SOURCES_LIST)
 
 -include $(shell find $(B)/image $(B)/efi $(B)/host $(B)/fuzz -name '*.d' 2>/dev/null)
