@@ -17,6 +17,7 @@ struct drain {
     /* Set by the owner. */
     uint32_t ip; /* who is asked for the echo */
     uint64_t quiet_ns;
+    uint64_t longest_ns;
     uint64_t (*outstanding)(void *arg); /* what all streams have on their way */
     const char *unit;                   /* of these, for messages */
     bool ring_must_empty; /* false where answers to the other direction keep it busy */
@@ -36,8 +37,8 @@ struct drain {
     bool cancelled;
 };
 
-/* done comes when all has settled, or when nothing did for 5 s, or after 30 s; 3 s more at most for
- * the echo; and the quiet time. */
+/* done comes when all has settled, or when nothing did for 5 s, or after longest_ns; 3 s more at
+ * most for the echo; and the quiet time. */
 void drain_start(struct drain *drain, uint64_t now_ns);
 void drain_cancel(struct drain *drain);
 

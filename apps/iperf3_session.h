@@ -20,7 +20,7 @@
 
 /* For each answer of the server. It takes one read of its own loop, unless data stands in front of
  * it in a slow queue. */
-#define SESSION_ANSWER_DEADLINE_NS (8 * CLOCK_NS_PER_S)
+#define SESSION_ANSWER_DEADLINE_NS (7 * CLOCK_NS_PER_S)
 
 enum phase {
     PHASE_RESOLVE,
