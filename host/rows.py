@@ -203,7 +203,8 @@ def _base_row(test, direction, result, server_json):
     row["ledger_ok"] = bool(guest.get("ledger", {}).get("ok", False))
     row["valid"], row["invalid_reason"] = True, None
     row["server_cpu_percent"] = _server_cpu(server_json)
-    row["intervals"] = [i.get("sum", {}) for i in (result.report or {}).get("intervals", [])]
+    which = "sum_bidir_reverse" if test.bidir and direction == TO_GUEST else "sum"
+    row["intervals"] = [i.get(which, {}) for i in (result.report or {}).get("intervals", [])]
     row["guest"] = guest
     return row
 

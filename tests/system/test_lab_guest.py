@@ -56,6 +56,12 @@ def test_udp_reverse_with_a_short_queue(sluice):
     assert row["nic_dropped"] > 0, row
 
 
+def test_intervals_of_both_directions(sluice):
+    """Each row of a bidirectional test has the intervals of its own direction."""
+    rows = run(sluice, "tcp", "--bidir", "--rate", "20m")
+    assert [[i["sender"] for i in row["intervals"]] for row in rows] == [[True, True], [False, False]], rows
+
+
 def test_udp_to_the_host(sluice):
     """On the bridge there is no NIC: what is lost is lost in the receiver's socket, and named so."""
     (row,) = run(sluice, "udp", "--to", "host")
