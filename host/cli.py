@@ -22,6 +22,7 @@ from vm import BOOT_EFI, VmSpec
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ELF, DISK = os.path.join(ROOT, "build", "sluice.elf"), os.path.join(ROOT, "build", "sluice.img")
+MODEL = os.path.join(ROOT, "build", "host", "bench", "stopwake_model")
 JSON_FD_VARIABLE, PCAP_FD_VARIABLE, PLOT_FD_VARIABLE = "SLUICE_JSON_FD", "SLUICE_PCAP_FD", "SLUICE_PLOT_FD"
 
 
@@ -38,6 +39,8 @@ def outside(args, argv):
     fds = []
     if args.command != "lab":
         _require_image(DISK if args.boot == BOOT_EFI else ELF)
+        if args.command == "reproduce" and args.report == "stopwake":
+            _require_image(MODEL)
         accel.choose(args.accel)
         if args.json and args.json != "-":
             fds.append(_open_output("--json", args.json, JSON_FD_VARIABLE))
