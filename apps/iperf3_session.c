@@ -8,6 +8,8 @@
 
 #include "boot/clock.h"
 
+#define NOTICE_NS (2 * CLOCK_NS_PER_S)
+
 #define CONNECT_DEADLINE_NS (5 * CLOCK_NS_PER_S)
 
 /* The stack's own keepalive only ends a connection that everybody has forgotten; who is dead, and
@@ -41,6 +43,7 @@ void session_finish(struct session *c)
 {
     c->over = true;
     net_timer_clear(&c->deadline);
+    net_timer_clear(&c->notice);
     net_timer_clear(&c->tail);
     net_timer_clear(&c->link_grace);
     net_on_link(NULL, NULL);
@@ -76,11 +79,22 @@ static void on_deadline(void *arg)
                  SESSION_ANSWER_DEADLINE_NS / CLOCK_NS_PER_S, session_phase_text(c));
 }
 
+/* A wait of seconds is said, or it looks like a hang. */
+static void on_notice(void *arg)
+{
+    struct session *c = arg;
+    printf("sluice: waiting for the server %s\n", session_phase_text(c));
+    fflush(stdout);
+    net_timer_set(&c->notice, clock_now_ns() + NOTICE_NS, on_notice, c);
+}
+
 void session_enter(struct session *c, enum phase phase, uint64_t deadline_ns)
 {
     c->phase = phase;
     net_timer_clear(&c->deadline);
+    net_timer_clear(&c->notice);
     if (deadline_ns != 0) {
+        net_timer_set(&c->notice, clock_now_ns() + NOTICE_NS, on_notice, c);
         net_timer_set(&c->deadline, clock_now_ns() + deadline_ns, on_deadline, c);
     }
 }

@@ -45,13 +45,14 @@ struct session {
     bool over;
     struct sock *control;
     struct iperf3_wire wire;
-    struct net_timer deadline, link_grace;
+    struct net_timer deadline, notice, link_grace;
     struct stream_plan plan;
     struct opener opener;
     struct measure measure;
     struct drain drain;
     struct heartbeat heartbeat;
     struct net_timer tail;
+    uint64_t tail_begun_ns;
     struct iperf3_results own, peer;
     bool peer_said;
     struct stream streams[2 * IPERF3_MAX_STREAMS];
