@@ -195,16 +195,52 @@ static void test_fin_stays_at_the_end(void **state)
     lab_close();
 }
 
-/* The acknowledgement in a joined frame is the newest. */
+/* The acknowledgement in a joined frame is the newest: data comes in while the frame is held. */
 static void test_newest_ack(void **state)
 {
     (void)state;
     open_lab(true, 256, true, 0);
-    lab_tcp_send(&tcp, LAB_ACK | LAB_PSH, "abc", 3);
-    assert_int_equal(sock_tcp_write(sock, pattern, 5000, false), 5000);
+    assert_int_equal(sock_tcp_write(sock, pattern, 200000, false), 200000);
+    lab_serve();
+    lab_tcp_look(&tcp);
+    unsigned from = lab.n_frames;
+    uint32_t all = tcp.rcv_nxt;
+    tcp.rcv_nxt -= 2 * MSS_BYTES;
+    lab_tcp_ack(&tcp); /* lets some go */
+    tcp.rcv_nxt = all;
+    lab_tcp_send(&tcp, LAB_ACK | LAB_PSH, "abc", 3); /* and some more, in the same pass */
+    lab_pass();
+    model_serve(&lab.dev);
+    assert_int_equal(lab.n_frames, from + 1);
+    assert_true(lab.frames[from].hdr.gso_size != 0);
+    assert_int_equal(lab_get32(lab.frames[from].bytes + 42), tcp.snd_nxt);
+    lab_tcp_look(&tcp);
+    lab_tcp_ack(&tcp);
+    lab_tcp_run(&tcp, 60);
+    assert_int_equal(tcp.stream_len, 200000);
+    assert_memory_equal(tcp.stream, pattern, 200000);
+    close_lab();
+}
+
+/* A short segment ends its frame: behind it the cuts would lie elsewhere than lwIP laid them. */
+static void test_short_segments(void **state)
+{
+    static const unsigned sizes[] = {1460, 300, 700, 700, 700, 100, 1000, 1460, 1460};
+    unsigned n = sizeof(sizes) / sizeof(sizes[0]), at = 0;
+    (void)state;
+    open_lab(true, 256, true, 0);
+    sock_tcp_nodelay(sock, true);
+    unsigned from = lab.n_frames;
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(sock_tcp_write(sock, pattern + at, sizes[i], i % 2 == 0), sizes[i]);
+        at += sizes[i];
+    }
     lab_tcp_run(&tcp, 3);
-    assert_int_equal(tcp.last_ack, tcp.snd_nxt);
-    assert_int_equal(tcp.stream_len, 5000);
+    struct cut cut = cut_frames(from);
+    assert_int_equal(cut.segments, n);
+    assert_int_equal(lab.n_frames - from, 4); /* 1460+300, 3*700+100, 1000, 2*1460 */
+    assert_int_equal(tcp.stream_len, at);
+    assert_memory_equal(tcp.stream, pattern, at);
     close_lab();
 }
 
@@ -215,6 +251,7 @@ static void test_many_pieces(void **state)
     static uint8_t scattered[200][1500];
     (void)state;
     open_lab(true, 256, true, 0);
+    unsigned from = lab.n_frames;
     for (unsigned i = 0; i < 40; i++) {
         memcpy(scattered[i * 5], pattern + i * 700u, 700);
         assert_int_equal(sock_tcp_write(sock, scattered[i * 5], 700, false), 700);
@@ -224,6 +261,7 @@ static void test_many_pieces(void **state)
     }
     assert_int_equal(tcp.stream_len, 40u * 700u);
     assert_memory_equal(tcp.stream, pattern, 40u * 700u);
+    (void)cut_frames(from); /* no byte of a segment that did not fit */
     close_lab();
 }
 
@@ -301,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_largest_frame),
         cmocka_unit_test(test_fin_stays_at_the_end),
         cmocka_unit_test(test_newest_ack),
+        cmocka_unit_test(test_short_segments),
         cmocka_unit_test(test_many_pieces),
         cmocka_unit_test(test_pieces_without_tso),
         cmocka_unit_test(test_no_memory),
