@@ -9,9 +9,9 @@
 #include "net/net.h"
 #include "net/sock.h"
 
-/* What an echo holds for a peer that sends and does not read. One that lets more pile up is reset:
- * the alternative is memory without a bound. */
-#define TCP_BACKLOG_BYTES (256u << 10)
+/* How far a peer may be ahead of what was sent back to it; one that does not read waits, for ever
+ * if it likes. */
+#define TCP_BACKLOG_BYTES (128u << 10)
 #define TCP_MAX_ECHOES    8u
 
 struct udp_echo {
@@ -90,6 +90,7 @@ static void tcp_send(struct tcp_echo *echo)
             return;
         }
         echo->at += (size_t)taken;
+        sock_tcp_consumed(echo->sock, (size_t)taken);
     }
     if (echo->at == echo->end) {
         echo->at = 0;
@@ -118,8 +119,7 @@ static void tcp_received(struct sock *sock, void *arg, const void *data, size_t 
         echo->at = 0;
     }
     if (len > TCP_BACKLOG_BYTES - echo->end) {
-        printf("sluice: a peer of the TCP echo sends and does not read: reset\n");
-        tcp_close(echo, true);
+        tcp_close(echo, true); /* beyond its window: no peer of ours does that */
         return;
     }
     memcpy(echo->backlog + echo->end, data, len);
@@ -175,6 +175,7 @@ static bool tcp_accept(void *arg, struct sock *fresh, const struct sock_ops **op
             echo->at = 0;
             echo->end = 0;
             echo->peer_closed = false;
+            sock_tcp_hold(fresh, TCP_BACKLOG_BYTES);
             *ops = &tcp_ops;
             *sock_arg = echo;
             return true;

@@ -112,6 +112,14 @@ struct sock *sock_tcp_listen(uint16_t port, sock_accept_fn accept, void *arg);
  */
 int64_t sock_tcp_write(struct sock *sock, const void *data, size_t len, bool copy);
 
+/*
+ * Backpressure on the peer: from now on it may be at most window_bytes (64 KiB or more) ahead of
+ * what the application has consumed. Without this call what was received counts as consumed. Right
+ * after accept or connected.
+ */
+void sock_tcp_hold(struct sock *sock, uint32_t window_bytes);
+void sock_tcp_consumed(struct sock *sock, size_t bytes);
+
 void sock_tcp_nodelay(struct sock *sock, bool on);
 /* First probe after idle_s seconds of silence, then every interval_s, count unanswered ones end it
  * with TIMEOUT. */

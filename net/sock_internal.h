@@ -57,6 +57,7 @@ struct sock {
     bool connected, in_callback, aborted_in_callback, want_drained, no_memory;
     uint16_t remote_port;
     uint32_t snd_limit_bytes, rcv_limit_bytes;
+    bool hold; /* the application says what it has consumed */
     uint64_t retransmits, acked_bytes;
     uint8_t last_nrtx;
     struct net_timer deadline;

@@ -27,15 +27,26 @@ static void limit_windows(struct sock *sock, uint32_t window_bytes)
         window_bytes != 0 ? LWIP_MIN(window_bytes, TCP_WND) : DEFAULT_RECV_BYTES;
 }
 
-/* lwIP opens with the largest window there is; before the first acknowledgement it becomes ours. */
-static void start_windows(struct sock *sock)
+/*
+ * lwIP opens with the largest window there is; before the first acknowledgement it becomes ours. The edge goes
+ * back too, or all of the old window would go on being announced: what a peer sent behind our own end of it would
+ * reach lwIP's queue of early segments, which asserts that there is none. The peer has seen no more than the 65,535
+ * bytes that fit the unscaled field of a SYN.
+ */
+static void apply_recv_limit(struct sock *sock)
 {
     struct tcp_pcb *pcb = sock->tcp;
-    pcb->cwnd = INITIAL_CWND_SEGMENTS * pcb->mss;
     if (pcb->rcv_wnd > sock->rcv_limit_bytes) {
         pcb->rcv_wnd = sock->rcv_limit_bytes;
         pcb->rcv_ann_wnd = sock->rcv_limit_bytes;
+        pcb->rcv_ann_right_edge = pcb->rcv_nxt + LWIP_MIN(pcb->rcv_wnd, UINT16_MAX);
     }
+}
+
+static void start_windows(struct sock *sock)
+{
+    sock->tcp->cwnd = INITIAL_CWND_SEGMENTS * sock->tcp->mss;
+    apply_recv_limit(sock);
 }
 
 /* ---- callbacks of lwIP ---- */
@@ -72,7 +83,7 @@ static err_t on_received(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t e
         }
         offset += q->len;
     }
-    if (!sock->closed && sock->tcp != NULL) {
+    if (!sock->closed && sock->tcp != NULL && !sock->hold) {
         tcp_recved(pcb, p->tot_len);
     }
     pbuf_free(p);
@@ -336,6 +347,24 @@ int64_t sock_tcp_write(struct sock *sock, const void *data, size_t len, bool cop
 }
 
 /* ---- the rest ---- */
+
+void sock_tcp_hold(struct sock *sock, uint32_t window_bytes)
+{
+    sock->hold = true;
+    sock->rcv_limit_bytes = LWIP_MIN(window_bytes, sock->rcv_limit_bytes);
+    if (sock->tcp != NULL) {
+        apply_recv_limit(sock);
+    }
+}
+
+void sock_tcp_consumed(struct sock *sock, size_t bytes)
+{
+    while (bytes != 0 && sock->tcp != NULL) {
+        u16_t part = (u16_t)LWIP_MIN(bytes, UINT16_MAX); /* tcp_recved takes 16 bits */
+        tcp_recved(sock->tcp, part);
+        bytes -= part;
+    }
+}
 
 void sock_tcp_nodelay(struct sock *sock, bool on)
 {

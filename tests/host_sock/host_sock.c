@@ -227,6 +227,18 @@ int64_t sock_tcp_write(struct sock *s, const void *data, size_t len, bool copy)
     return taken > 0 ? taken : 0;
 }
 
+void sock_tcp_hold(struct sock *s, uint32_t window_bytes)
+{
+    (void)s;
+    (void)window_bytes;
+}
+
+void sock_tcp_consumed(struct sock *s, size_t bytes)
+{
+    (void)s;
+    (void)bytes;
+}
+
 void sock_tcp_nodelay(struct sock *s, bool on)
 {
     int value = on;
