@@ -60,6 +60,8 @@ _Static_assert(offsetof(struct virtio_net_hdr, num_buffers) == 10, "5.1.6");
 #define SAFETY_PERIOD_NS 100000000ull
 /* A kick given again was the missing one if something moves this soon after it. */
 #define LOST_KICK_WINDOW_NS 5000000ull
+/* An interrupt may come this much later than the used index that it is for. */
+#define LATE_INTERRUPT_NS 5000000ull
 /* A receive queue may be silent because nobody sends: this many kicks, then silence is believed. */
 #define RX_REKICKS_MAX 3u
 /* Resets without one completed buffer between them, before the device is given up. */
@@ -117,15 +119,17 @@ struct irq_watch {
     bool shared; /* with another queue: an interrupt without work may be the other's */
 };
 
-/* A lost interrupt is believed only when it has not come by the next time of arming. */
+/* An interrupt that should have ended a wait and did not: lost, unless it still comes. */
 struct irq_suspect {
     bool suspected;
-    uint32_t count;
+    uint32_t count; /* of the line, then */
+    uint64_t at_ns;
 };
 
 /* Kicks given again by the safety timer, since the last progress of the queue. */
 struct rekick {
-    uint16_t seen; /* used_seen at the timer's last look */
+    bool busy;     /* something was in flight at the timer's last look */
+    uint16_t seen; /* used_seen then */
     uint16_t given;
     uint64_t first_at_ns;
 };

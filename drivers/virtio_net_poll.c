@@ -45,25 +45,38 @@ void note_ring_fault(struct virtio_net *dev, enum vq_fault fault)
 
 /*
  * A wait that ended by the safety timer although the armed event had passed: either the interrupt
- * was lost, or it is on its way just now. Which of the two is known by the next arming.
+ * was lost, or it is on its way just now. Which of the two is known a little later.
  */
 static void suspect_lost(struct virtio_net *dev, struct virtqueue *vq, const struct irq_watch *irq,
                          struct irq_suspect *suspect)
 {
-    if (!vq->armed || irq->line == NULL || line_count(irq) != irq->at_arm) {
+    if (!vq->armed || irq->line == NULL || suspect->suspected || line_count(irq) != irq->at_arm) {
         return;
     }
     uint16_t since_arm = vq_wrap(vq->used_seen + vq_pending(vq) - vq->armed_seen);
-    if (since_arm >= vq->armed_after && clock_now_ns() >= dev->safety_at_ns) {
-        *suspect = (struct irq_suspect){true, line_count(irq)};
+    if (since_arm < vq->armed_after) {
+        return;
+    }
+    uint64_t now_ns = clock_now_ns();
+    if (now_ns >= dev->safety_at_ns) {
+        *suspect = (struct irq_suspect){true, line_count(irq), now_ns};
     }
 }
 
 static bool confirm_lost(const struct irq_watch *irq, struct irq_suspect *suspect)
 {
-    bool lost = suspect->suspected && line_count(irq) == suspect->count;
+    if (!suspect->suspected) {
+        return false;
+    }
+    if (line_count(irq) != suspect->count) {
+        suspect->suspected = false;
+        return false;
+    }
+    if (clock_now_ns() - suspect->at_ns < LATE_INTERRUPT_NS) {
+        return false;
+    }
     suspect->suspected = false;
-    return lost;
+    return true;
 }
 
 static void confirm_suspects(struct virtio_net *dev)
@@ -117,7 +130,6 @@ bool virtio_net_arm(struct virtio_net *dev, bool want_tx)
         vq_disarm(&dev->tx.vq);
         return false;
     }
-    dev->safety_at_ns = clock_now_ns() + SAFETY_PERIOD_NS;
     return true;
 }
 
@@ -204,12 +216,13 @@ void rekick_account(struct virtio_net *dev, struct rekick *rekick, bool work)
     rekick->given = 0;
 }
 
-/* True: the queue has something in flight, and nothing of it moved since the last look. */
+/* True: what was in flight at the last look is so still, a whole period later. */
 static bool look_at(struct virtqueue *vq, struct rekick *rekick, uint16_t max_rekicks,
                     uint64_t *kicks, uint64_t now_ns)
 {
-    bool stalled = vq_in_flight(vq) != 0 && vq->used_seen == rekick->seen && vq_pending(vq) == 0;
+    bool stalled = rekick->busy && vq->used_seen == rekick->seen && vq_pending(vq) == 0;
 
+    rekick->busy = vq_in_flight(vq) != 0;
     rekick->seen = vq->used_seen;
     if (stalled && rekick->given < max_rekicks && vq_kick_again(vq)) {
         if (rekick->given++ == 0) {
@@ -244,6 +257,7 @@ bool virtio_net_poll(struct virtio_net *dev, uint64_t now_ns)
         check_config(dev);
         did = !dev->rx.irq.shared;
     }
+    /* The next look is set by this one alone: whoever is woken more often must not put it off. */
     if (now_ns >= dev->safety_at_ns) {
         dev->safety_at_ns = now_ns + SAFETY_PERIOD_NS;
         safety_look(dev, now_ns);

@@ -456,7 +456,9 @@ static void mmio_write(void *ctx, uint64_t phys, unsigned bytes, uint32_t value)
     dev->q[queue].kicks++;
     if (dev->opt.serve && !dev->serving) {
         dev->serving = true;
-        model_serve(dev);
+        if (model_take(dev, queue) != 0 && queue == MODEL_TX) {
+            model_complete(dev, UINT32_MAX);
+        }
         dev->serving = false;
     }
 }

@@ -30,7 +30,7 @@ struct model_options {
     bool one_vector; /* all events on one line */
     enum model_order order;
     unsigned batch; /* completions between two publications of the used index, 0: all */
-    bool serve;     /* completes everything sent at each kick, as part of it */
+    bool serve;     /* at each kick takes that queue's buffers, and completes what was sent */
     /* Faults at start-up. */
     bool refuse_features, reset_never, refuse_vector, refuse_queue;
     unsigned config_changes; /* so many config reads find another generation after them */

@@ -18,6 +18,7 @@
 
 #define Q         0u
 #define PERIOD_NS 100000000ull
+#define LATE_NS   5000000ull
 
 static const struct virtio_net_hdr plain = {0};
 static uint8_t frame[60];
@@ -252,6 +253,9 @@ static void test_lost_interrupt(void **state)
         sleep_to_deadline(rig);
         assert_int_equal(rig->done, 1);
         assert_true(virtio_net_arm(rig->dev, false));
+        assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_LOST_INTERRUPT), 0); /* it may be late */
+        seam_advance_ns(LATE_NS);
+        assert_true(virtio_net_arm(rig->dev, false));
         assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_LOST_INTERRUPT), 1);
         assert_int_equal(rig_tx(rig).timer_reaps, 1);
         /* The same for a packet received. */
@@ -260,6 +264,7 @@ static void test_lost_interrupt(void **state)
         rig->device.drop_interrupts = false;
         sleep_to_deadline(rig);
         assert_int_equal(rig->rx_packets, 1);
+        seam_advance_ns(LATE_NS);
         assert_true(virtio_net_arm(rig->dev, false));
         assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_LOST_INTERRUPT), 2);
         assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_LOST_KICK), 0);
@@ -282,7 +287,9 @@ static void test_late_interrupt_is_not_lost(void **state)
     model_serve(&rig->device);
     rig->device.drop_interrupts = false;
     sleep_to_deadline(rig);
+    assert_true(virtio_net_arm(rig->dev, false));
     rig->device.lines[2].count++;
+    seam_advance_ns(LATE_NS);
     assert_true(virtio_net_arm(rig->dev, false));
     assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_LOST_INTERRUPT), 0);
     assert_int_equal(rig_tx(rig).timer_reaps, 0);
@@ -335,6 +342,56 @@ static void test_lost_kick(void **state)
         assert_true(rig_at_rest(rig));
         rig_free(rig);
     }
+}
+
+/* The same while the driver is woken far more often than the timer runs: by received frames, by
+ * other timers. Waking puts nothing off. */
+static void test_lost_kick_beside_traffic(void **state)
+{
+    struct rig *rig = rig_new();
+
+    (void)state;
+    rig->opt.serve = true;
+    assert_true(rig_open(rig));
+    rig->device.drop_kicks = true;
+    rig_send(rig, 1, true);
+    virtio_net_tx_flush(rig->dev, Q);
+    rig->device.drop_kicks = false;
+    uint64_t end_ns = seam_now_ns() + 3 * PERIOD_NS;
+    while (rig->done == 0 && seam_now_ns() < end_ns) {
+        assert_true(virtio_net_arm(rig->dev, true));
+        seam_advance_ns(PERIOD_NS / 50);
+        assert_true(model_receive(&rig->device, plain, frame, sizeof(frame)));
+        virtio_net_disarm(rig->dev);
+        virtio_net_rx_poll(rig->dev, Q, 64);
+        virtio_net_tx_reclaim(rig->dev, Q, 64);
+        poll_now(rig);
+    }
+    assert_int_equal(rig->done, 1);
+    assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_LOST_KICK), 1);
+    rig_free(rig);
+}
+
+/* A frame that was sent just before the timer looks has not been waiting for a period. */
+static void test_fresh_frame_is_not_stalled(void **state)
+{
+    struct rig *rig = rig_new();
+
+    (void)state;
+    assert_true(rig_open(rig));
+    seam_advance_ns(PERIOD_NS);
+    poll_now(rig);
+    seam_advance_ns(PERIOD_NS);
+    rig_send(rig, 1, true);
+    virtio_net_tx_flush(rig->dev, Q);
+    uint64_t kicks = rig->device.q[MODEL_TX].kicks;
+    poll_now(rig);
+    assert_int_equal(rig->device.q[MODEL_TX].kicks, kicks);
+    model_serve(&rig->device);
+    virtio_net_tx_reclaim(rig->dev, Q, 64);
+    assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_LOST_KICK), 0);
+    assert_true(rig_at_rest(rig));
+    rig_free(rig);
 }
 
 /* A backend that takes its time (a full link) is no lost kick: no kick that it did not ask for, no
@@ -432,6 +489,8 @@ int main(void)
         cmocka_unit_test(test_late_interrupt_is_not_lost),
         cmocka_unit_test(test_early_wake_suspects_nobody),
         cmocka_unit_test(test_lost_kick),
+        cmocka_unit_test(test_lost_kick_beside_traffic),
+        cmocka_unit_test(test_fresh_frame_is_not_stalled),
         cmocka_unit_test(test_slow_device_is_no_fault),
         cmocka_unit_test(test_polled),
         cmocka_unit_test(test_shared_vector),
