@@ -10,13 +10,14 @@ EXIT_OK, EXIT_THRESHOLD, EXIT_INVALID, EXIT_DRIVER = 0, 3, 4, 5
 
 
 def test_demo(sluice, image):
-    """5 s a row: more than half lost without the limit, none of 50,000 with it, 90 Mbit/s in both."""
+    """5 s a row: without the limit all that exceeds the link is lost at the NIC (on a quiet machine more than half of what
+    is sent), with it none of 50,000; 90 Mbit/s in both."""
     done = sluice("demo", "--json", "-", timeout=120)
     assert done.code == EXIT_OK, done
     result = done.json
     assert result["ok"] and result["host"]["accelerator"] in ("kvm", "tcg")
     unlimited, limited, tcp = result["rows"]
-    assert unlimited["nic_dropped"] > unlimited["sent"] / 2
+    assert unlimited["nic_dropped"] > 0.99 * (unlimited["sent"] - unlimited["received"] - unlimited["receiver_dropped"]) > 5000
     assert limited["nic_dropped"] == 0 and limited["sent"] >= 50000
     assert limited["sent_bits_per_second"] >= 90e6 and tcp["bits_per_second"] >= 90e6
     for row in result["rows"]:

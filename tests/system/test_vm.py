@@ -17,7 +17,7 @@ WAIT = """
         row = run_test(lab, Test(time_s=0.5, vm=VmSpec(kernel="none", silence_s=1.0)))[0]
     print(json.dumps({"row": row, "seconds": time.monotonic() - began}))
 """
-REPORT = json.dumps({"start": {}, "end": {"sum_sent": {}, "sum_received": {}}, "sluice": {"exit_code": 0}})
+REPORT = json.dumps({"start": {}, "end": {"sum_sent": {"packets": 0}, "sum_received": {"packets": 0}}, "sluice": {"exit_code": 0}})
 
 
 @pytest.mark.parametrize(
