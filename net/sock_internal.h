@@ -54,10 +54,10 @@ struct sock {
     /* TCP */
     struct tcp_pcb *tcp;
     sock_accept_fn accept;
-    bool connected, in_callback, aborted_in_callback, want_drained, no_memory;
+    bool connected, in_callback, aborted_in_callback, want_drained, no_memory, bulk;
     uint16_t remote_port;
-    uint32_t snd_limit_bytes, rcv_limit_bytes;
-    bool hold; /* the application says what it has consumed */
+    uint32_t snd_limit_bytes, rcv_limit_bytes; /* sending 0: a share of the default */
+    bool hold;                                 /* the application says what it has consumed */
     uint64_t retransmits, acked_bytes;
     uint8_t last_nrtx;
     struct net_timer deadline;

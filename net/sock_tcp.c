@@ -11,27 +11,41 @@
 
 #include "lwip/priv/tcp_priv.h"
 
-/* Without a limit of the application. Sending: below the 1000 packets of 1500 bytes that a common
- * queue holds, so that one stream does not overflow it. */
-#define DEFAULT_SEND_BYTES    (1024u * 1024)
-#define DEFAULT_RECV_BYTES    (2u * 1024 * 1024)
-#define INITIAL_CWND_SEGMENTS 10u    /* RFC 6928 */
-#define MAX_WRITE_BYTES       65535u /* of tcp_write */
-#define DRAIN_RECHECK_NS      1000000ull
+/*
+ * Without a limit of the application. Sending: below the 1000 packets of 1500 bytes that a common
+ * queue holds, so that streams do not overflow it. They share it: lwIP walks a connection's queues
+ * at each acknowledgement, and long ones of many connections fit no cache.
+ */
+#define DEFAULT_SEND_BYTES     (1024u * 1024)
+#define DEFAULT_SEND_MIN_BYTES (64u * 1024)
+#define DEFAULT_RECV_BYTES     (2u * 1024 * 1024)
+#define INITIAL_CWND_SEGMENTS  10u    /* RFC 6928 */
+#define MAX_WRITE_BYTES        65535u /* of tcp_write */
+#define DRAIN_RECHECK_NS       1000000ull
+
+/* Connections that ever had more to send than fitted. */
+static unsigned n_bulk;
+
+static void mark_bulk(struct sock *sock, bool bulk)
+{
+    if (sock->bulk != bulk) {
+        sock->bulk = bulk;
+        n_bulk = bulk ? n_bulk + 1 : n_bulk - 1;
+    }
+}
 
 static void limit_windows(struct sock *sock, uint32_t window_bytes)
 {
-    sock->snd_limit_bytes =
-        window_bytes != 0 ? LWIP_MIN(window_bytes, TCP_SND_BUF) : DEFAULT_SEND_BYTES;
+    sock->snd_limit_bytes = window_bytes != 0 ? LWIP_MIN(window_bytes, TCP_SND_BUF) : 0;
     sock->rcv_limit_bytes =
         window_bytes != 0 ? LWIP_MIN(window_bytes, TCP_WND) : DEFAULT_RECV_BYTES;
 }
 
 /*
- * lwIP opens with the largest window there is; before the first acknowledgement it becomes ours. The edge goes
- * back too, or all of the old window would go on being announced: what a peer sent behind our own end of it would
- * reach lwIP's queue of early segments, which asserts that there is none. The peer has seen no more than the 65,535
- * bytes that fit the unscaled field of a SYN.
+ * lwIP opens with the largest window there is; before the first acknowledgement it becomes ours.
+ * The edge goes back too, or all of the old window would go on being announced: what a peer sent
+ * behind our own end of it would reach lwIP's queue of early segments, which asserts that there is
+ * none. The peer has seen no more than the 65,535 bytes that fit the unscaled field of a SYN.
  */
 static void apply_recv_limit(struct sock *sock)
 {
@@ -142,6 +156,7 @@ static void on_error(void *arg, err_t err)
 {
     struct sock *sock = arg;
     sock->tcp = NULL;
+    mark_bulk(sock, false);
     net_timer_clear(&sock->deadline);
     sock_post_error(sock, meaning(sock, err));
 }
@@ -174,6 +189,7 @@ static void detach(struct sock *sock)
 {
     struct tcp_pcb *pcb = sock->tcp;
     sock->tcp = NULL;
+    mark_bulk(sock, false);
     tcp_arg(pcb, NULL);
     if (sock->kind == SOCK_TCP_LISTEN) {
         tcp_accept(pcb, NULL);
@@ -286,10 +302,18 @@ struct sock *sock_tcp_listen(uint16_t port, sock_accept_fn accept, void *arg)
 
 /* ---- write ---- */
 
+static uint32_t send_limit_bytes(const struct sock *sock)
+{
+    if (sock->snd_limit_bytes != 0) {
+        return sock->snd_limit_bytes;
+    }
+    return LWIP_MAX(DEFAULT_SEND_BYTES / LWIP_MAX(n_bulk, 1u), DEFAULT_SEND_MIN_BYTES);
+}
+
 static uint32_t room_bytes(const struct sock *sock)
 {
     uint32_t used = TCP_SND_BUF - sock->tcp->snd_buf;
-    uint32_t limit = sock->snd_limit_bytes;
+    uint32_t limit = send_limit_bytes(sock);
     return used >= limit ? 0 : LWIP_MIN(limit - used, sock->tcp->snd_buf);
 }
 
@@ -305,7 +329,7 @@ bool sock_tcp_ready(struct sock *sock)
         return false;
     }
     /* A quarter at a time: fewer, larger writes make fewer, larger frames. */
-    return room_bytes(sock) >= sock->snd_limit_bytes / 4;
+    return room_bytes(sock) >= send_limit_bytes(sock) / 4;
 }
 
 int64_t sock_tcp_write(struct sock *sock, const void *data, size_t len, bool copy)
@@ -341,6 +365,7 @@ int64_t sock_tcp_write(struct sock *sock, const void *data, size_t len, bool cop
         tcp_output(pcb);
     }
     if (done < len) {
+        mark_bulk(sock, true);
         sock_wait(sock);
     }
     return (int64_t)done;

@@ -18,6 +18,10 @@
     } while (0)
 #define LWIP_PLATFORM_ASSERT(x) panic("%s:%d: lwIP: %s", __FILE__, __LINE__, x)
 
+/* One instruction each instead of a call. */
+#define lwip_htons(x) ((uint16_t)__builtin_bswap16(x))
+#define lwip_htonl(x) ((uint32_t)__builtin_bswap32(x))
+
 #define LWIP_RAND() machine_random32()
 
 #define LWIP_NO_UNISTD_H     1
