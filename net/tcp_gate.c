@@ -104,3 +104,17 @@ uint32_t *tcp_gate_segment_out(struct pbuf *p, struct tcp_hdr *hdr, const struct
     }
     return opts;
 }
+
+/*
+ * An early segment that ends behind our window would be queued whole and break an assertion of lwIP
+ * when the hole before it is filled. No peer may send one, but none of them shall end us either.
+ */
+signed char tcp_gate_segment_in(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+                                const struct pbuf *p)
+{
+    if (pcb->state < ESTABLISHED || pcb->state > FIN_WAIT_2 || hdr->seqno == pcb->rcv_nxt) {
+        return ERR_OK;
+    }
+    uint32_t end = hdr->seqno + p->tot_len + ((TCPH_FLAGS(hdr) & TCP_FIN) != 0 ? 1 : 0);
+    return TCP_SEQ_GT(end, pcb->rcv_nxt + pcb->rcv_wnd) ? ERR_VAL : ERR_OK;
+}

@@ -359,6 +359,35 @@ static void test_out_of_order(void **state)
     close_lab();
 }
 
+/* An early segment that reaches beyond the window, and the hole before it filled: dropped, no harm
+ * done. */
+static void test_beyond_window(void **state)
+{
+    (void)state;
+    open_lab(0);
+    stream_bytes = 0;
+    connected = 0;
+    struct sock *tcp_sock =
+        sock_tcp_connect(&tcp_ops, NULL, LAB_PEER_IP, 5201, 5000 * LAB_MS, 4096);
+    lab_tcp_accept(&tcp, 5201);
+    lab_tcp_ack(&tcp);
+    lab_serve();
+    lab_inject(frame, segment(tcp.snd_nxt + 4000, payload + 4000, 1000));
+    lab_serve();
+    struct virtio_net_hdr hdr = {
+        .gso_type = VIRTIO_NET_HDR_GSO_TCPV4, .gso_size = 1460, .hdr_len = 54};
+    lab_inject_hdr(hdr, frame, segment(tcp.snd_nxt, payload, 4000));
+    lab_serve();
+    assert_int_equal(stream_bytes, 4000);
+    lab_inject(frame, segment(tcp.snd_nxt + 4000, payload + 4000, 1000));
+    lab_serve();
+    assert_int_equal(stream_bytes, 5000);
+    assert_memory_equal(stream, payload, 5000);
+    sock_close(tcp_sock, true);
+    lab_tcp_free(&tcp);
+    close_lab();
+}
+
 /* Echo, also in fragments, and the answers to our own. */
 static bool pinged, ping_ok;
 
@@ -434,8 +463,8 @@ int main(void)
         cmocka_unit_test(test_fragments),    cmocka_unit_test(test_incomplete_datagram),
         cmocka_unit_test(test_pinned),       cmocka_unit_test(test_strays),
         cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_coalesced),
-        cmocka_unit_test(test_out_of_order), cmocka_unit_test(test_ping),
-        cmocka_unit_test(test_resolve),
+        cmocka_unit_test(test_out_of_order), cmocka_unit_test(test_beyond_window),
+        cmocka_unit_test(test_ping),         cmocka_unit_test(test_resolve),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
