@@ -43,51 +43,61 @@ void note_ring_fault(struct virtio_net *dev, enum vq_fault fault)
 
 /* ---- arming ---- */
 
-/*
- * A wait that ended by the safety timer although the armed event had passed: either the interrupt
- * was lost, or it is on its way just now. Which of the two is known a little later.
- */
-static void suspect_lost(struct virtio_net *dev, struct virtqueue *vq, const struct irq_watch *irq,
-                         struct irq_suspect *suspect)
+static void count_lost_interrupt(struct virtio_net *dev, const struct virtqueue *vq)
 {
-    if (!vq->armed || irq->line == NULL || suspect->suspected || line_count(irq) != irq->at_arm) {
-        return;
+    bool excused = false;
+
+    if (vq == &dev->tx.vq) {
+        dev->tx.stats.timer_reaps++;
+        /* Without the look after arming the event may have passed before it was set. */
+        excused = !dev->tx.policy->recheck;
     }
+    dev->faults[VIRTIO_NET_FAULT_LOST_INTERRUPT] += !excused;
+}
+
+static bool event_passed(struct virtqueue *vq)
+{
     uint16_t since_arm = vq_wrap(vq->used_seen + vq_pending(vq) - vq->armed_seen);
-    if (since_arm < vq->armed_after) {
+    return since_arm >= vq->armed_after;
+}
+
+/*
+ * At waking. A wait that ended by the safety timer although the armed event had passed: either the
+ * interrupt was lost, or it is on its way just now. Which of the two is told by the next one: an
+ * interrupt that has its own event to show for it is not the missing one, any other is.
+ */
+static void judge_wait(struct virtio_net *dev, struct virtqueue *vq, const struct irq_watch *irq,
+                       struct irq_suspect *suspect)
+{
+    if (!vq->armed || irq->line == NULL) {
         return;
     }
-    uint64_t now_ns = clock_now_ns();
-    if (now_ns >= dev->safety_at_ns) {
-        *suspect = (struct irq_suspect){true, line_count(irq), now_ns};
+    uint32_t interrupts = line_count(irq) - irq->at_arm;
+    bool passed = event_passed(vq);
+
+    if (suspect->suspected) {
+        bool lost = passed && interrupts == 1;
+        if (lost) {
+            count_lost_interrupt(dev, vq);
+        }
+        suspect->suspected = !lost && interrupts == 0;
+    } else if (passed && interrupts == 0 && clock_now_ns() >= dev->safety_at_ns) {
+        *suspect = (struct irq_suspect){true, line_count(irq), clock_now_ns()};
     }
 }
 
-static bool confirm_lost(const struct irq_watch *irq, struct irq_suspect *suspect)
+/* At arming. What has come since was late; what has not come for long was lost. */
+static void judge_suspect(struct virtio_net *dev, const struct virtqueue *vq,
+                          const struct irq_watch *irq, struct irq_suspect *suspect)
 {
     if (!suspect->suspected) {
-        return false;
+        return;
     }
     if (line_count(irq) != suspect->count) {
         suspect->suspected = false;
-        return false;
-    }
-    if (clock_now_ns() - suspect->at_ns < LATE_INTERRUPT_NS) {
-        return false;
-    }
-    suspect->suspected = false;
-    return true;
-}
-
-static void confirm_suspects(struct virtio_net *dev)
-{
-    if (confirm_lost(&dev->tx.irq, &dev->tx.suspect)) {
-        dev->tx.stats.timer_reaps++;
-        /* Without the look after arming the event may have passed before it was set. */
-        dev->faults[VIRTIO_NET_FAULT_LOST_INTERRUPT] += dev->tx.policy->recheck;
-    }
-    if (confirm_lost(&dev->rx.irq, &dev->rx.suspect)) {
-        dev->faults[VIRTIO_NET_FAULT_LOST_INTERRUPT]++;
+    } else if (clock_now_ns() - suspect->at_ns >= LATE_INTERRUPT_NS) {
+        suspect->suspected = false;
+        count_lost_interrupt(dev, vq);
     }
 }
 
@@ -119,7 +129,8 @@ bool virtio_net_arm(struct virtio_net *dev, bool want_tx)
     dev->rx.irq.at_arm = line_count(&dev->rx.irq);
     dev->tx.irq.at_arm = line_count(&dev->tx.irq);
     dev->config_irq.at_arm = line_count(&dev->config_irq);
-    confirm_suspects(dev);
+    judge_suspect(dev, &dev->rx.vq, &dev->rx.irq, &dev->rx.suspect);
+    judge_suspect(dev, &dev->tx.vq, &dev->tx.irq, &dev->tx.suspect);
     virtio_net_tx_flush(dev, VIRTIO_NET_TX_QUEUE);
     if (dev->reset_wanted || dev->config_irq.at_arm != dev->config_irq.counted ||
         tx_wake_due(&dev->tx)) {
@@ -135,8 +146,8 @@ bool virtio_net_arm(struct virtio_net *dev, bool want_tx)
 
 void virtio_net_disarm(struct virtio_net *dev)
 {
-    suspect_lost(dev, &dev->rx.vq, &dev->rx.irq, &dev->rx.suspect);
-    suspect_lost(dev, &dev->tx.vq, &dev->tx.irq, &dev->tx.suspect);
+    judge_wait(dev, &dev->rx.vq, &dev->rx.irq, &dev->rx.suspect);
+    judge_wait(dev, &dev->tx.vq, &dev->tx.irq, &dev->tx.suspect);
     vq_disarm(&dev->rx.vq);
     vq_disarm(&dev->tx.vq);
 }
