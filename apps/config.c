@@ -262,6 +262,32 @@ static const char *next_word(const char *at, char word[WORD_BYTES], bool *fits)
     return at + len;
 }
 
+/* Values whose range depends on another key, or is no plain range: false with the first in error.
+ */
+static bool values_are_sound(const struct config *c, char error[CONFIG_ERROR_BYTES])
+{
+    const struct {
+        bool broken;
+        const char *key;
+        uint64_t value;
+        const char *text;
+    } rules[] = {
+        {c->test == CONFIG_TEST_UDP && (c->size_bytes < 16 || c->size_bytes > 65507), "size",
+         c->size_bytes, "with test=udp allowed is 16..65507 bytes, what the protocol carries"},
+        {(c->tx_size_descs & (c->tx_size_descs - 1)) != 0, "tx.size", c->tx_size_descs,
+         "allowed is a power of two 2..32768"},
+        {c->omit_ns % NS_PER_S != 0, "omit in ns", c->omit_ns, "allowed is 0..60 whole seconds"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        if (rules[i].broken) {
+            snprintf(error, CONFIG_ERROR_BYTES, "%s=%" PRIu64 ": %s", rules[i].key, rules[i].value,
+                     rules[i].text);
+            return false;
+        }
+    }
+    return true;
+}
+
 /* What two keys may not say together. The first that is broken is named, else NULL. */
 static const char *broken_combination(const struct config *c)
 {
@@ -272,20 +298,15 @@ static const char *broken_combination(const struct config *c)
         const char *text;
     } rules[] = {
         {client && c->server_ip == 0, "test=udp and test=tcp need server=, an IPv4 address"},
-        {udp && (c->size_bytes < 16 || c->size_bytes > 65507),
-         "size with test=udp: allowed is 16..65507 bytes, what the protocol carries"},
         {c->reverse && c->bidir, "reverse=on with bidir=on: allowed is one of the two"},
         {udp && c->window_bytes != 0, "window with test=udp: it is for test=tcp; udp has sndbuf"},
         {!udp && c->peer_window_bytes != 0, "peer_window without test=udp: it is for udp only"},
-        {c->omit_ns % NS_PER_S != 0, "omit: allowed is 0..60 whole seconds"},
         {c->test == CONFIG_TEST_SELFTEST && c->selftest == CONFIG_SELFTEST_NONE,
          "test=selftest needs selftest=panic, pagefault, stack, wx, nx, printf, clock or heap"},
         {c->test != CONFIG_TEST_SELFTEST && c->selftest != CONFIG_SELFTEST_NONE,
          "selftest needs test=selftest"},
         {c->net.ip == 0 && c->net.gateway != 0,
          "gw with ip=dhcp: allowed is gw only with ip=address/prefix"},
-        {(c->tx_size_descs & (c->tx_size_descs - 1)) != 0,
-         "tx.size: allowed is a power of two 2..32768"},
         {!c->vxlan.on && (c->vxlan.remote_ip != 0 || c->vxlan.ip != 0 || c->vxlan.local_ip != 0),
          "vxlan.remote, vxlan.local and vxlan.ip need vxlan.vni"},
         {c->vxlan.on && (c->vxlan.remote_ip == 0 || c->vxlan.ip == 0),
@@ -316,6 +337,9 @@ bool config_parse(const char *words, struct config *out, char error[CONFIG_ERROR
     }
     if (out->size_bytes == 0) {
         out->size_bytes = default_size_bytes[out->test];
+    }
+    if (!values_are_sound(out, error)) {
+        return false;
     }
     const char *broken = broken_combination(out);
     if (broken != NULL) {

@@ -320,10 +320,12 @@ static void on_resolved(void *arg, bool ok)
         return;
     }
     if (!ok) {
-        session_fail(
-            c, SLUICE_EXIT_PEER,
-            "the next hop towards the server does not answer ARP: wrong server=, ip= or gw=, or "
-            "the path is down");
+        uint32_t ip = c->config->server_ip;
+        session_fail(c, SLUICE_EXIT_PEER,
+                     "the next hop towards the server %u.%u.%u.%u does not answer ARP: wrong "
+                     "server=, ip= or gw=, or the path is down",
+                     (unsigned)(ip >> 24), (unsigned)(ip >> 16 & 0xff), (unsigned)(ip >> 8 & 0xff),
+                     (unsigned)(ip & 0xff));
         return;
     }
     session_connect(c);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """From starting QEMU to the guest's first frame on the tap, beside an empty image that exits at once.
 
-    tests/bench/boot_time.py [--runs N] [--machine q35|microvm|pc] [--json]
+    tests/bench/boot_time.py [--runs N] [--machine q35|pc] [--json]
 
 Interleaved, medians. The difference is what the guest adds to QEMU's own start: boot, clock calibration, device
 set-up, network up. Exit code 3 when it is above EXTRA_MAX_S.
@@ -67,7 +67,7 @@ def first_frame_s(machine, accelerator):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=9, help="interleaved runs (default 9)")
-    parser.add_argument("--machine", default="q35", choices=("q35", "microvm", "pc"))
+    parser.add_argument("--machine", default="q35", choices=("q35", "pc"))
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     if not sandbox.inside():

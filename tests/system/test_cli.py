@@ -25,7 +25,7 @@ USAGE = 1
         (["run", "udp", "--fault", "stall@1:1", "--link", "none"], ["stall", "--link none"]),
         (["run", "udp", "--guest", "size"], ["--guest", "'size'", "KEY=VALUE"]),
         (["run", "sctp"], ["sctp", "udp"]),
-        (["run", "udp", "--boot", "efi", "--machine", "microvm"], ["--boot", "microvm"]),
+        (["run", "udp", "--machine", "microvm"], ["--machine", "microvm", "q35"]),
         (["run", "udp", "--json", "/nowhere/at/all"], ["--json", "/nowhere/at/all"]),
         (["fly"], ["fly", "demo"]),
         (["run", "udp", "--no-such-option"], ["--no-such-option"]),

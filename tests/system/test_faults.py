@@ -41,7 +41,7 @@ def test_unreachable_server(sluice, image):
 
 def test_no_server_on_the_port(sluice, image):
     done = sluice("run", "tcp", "--time", "5", "--guest", "port=5999", "--json", "-")
-    assert done.code == 2 and "refused" in done.json["verdict"].lower(), done
+    assert done.code == 2 and "nobody listens" in done.json["verdict"], done
 
 
 @pytest.mark.parametrize(

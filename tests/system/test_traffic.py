@@ -116,7 +116,7 @@ def test_a_device_without_a_feature(sluice, image, option):
     assert rows[0]["received"] > 0 and rows[0]["nic_dropped"] == 0
 
 
-@pytest.mark.parametrize("machine", ["pc", "microvm"])
+@pytest.mark.parametrize("machine", ["pc"])
 def test_machines(sluice, image, machine):
     (row,) = rows_of(sluice("run", "udp", "--time", "1", "--machine", machine, "--json", "-"))
     assert row["received"] > 0
