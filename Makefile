@@ -229,6 +229,9 @@ $(IMAGE_DISK): $(IMAGE_EFI) host/mkimage
 	@echo 'IMAGE    $@'
 	@host/mkimage $(IMAGE_EFI) $@
 
+# Or the compiler finds that these functions copy and makes them call themselves; or takes vector registers after all.
+$(B)/image/boot/libc_copy.o: IMAGE_CFLAGS += -fno-tree-loop-distribute-patterns -fno-tree-vectorize
+
 # ---------------------------------------------------------------- host libraries and unit tests
 
 $(B)/%.a: $(SOURCES_LIST)

@@ -177,6 +177,23 @@ def test_efi_panic_is_the_same(efi_disk):
     assert "write to a protected page" in out and "kernel_main" in out
 
 
+def test_efi_load_options(efi_disk):
+    """Started from the firmware's shell: the words behind the loader's name come after the file's."""
+    disk = efi_disk("test=selftest selftest=panic\n")
+    for command in (
+        ["mcopy", "-n", "-i", f"{disk}{ESP_OFFSET}", "::/EFI/BOOT/BOOTX64.EFI", disk.parent / "loader.efi"],
+        ["mdel", "-i", f"{disk}{ESP_OFFSET}", "::/EFI/BOOT/BOOTX64.EFI"],
+        ["mcopy", "-i", f"{disk}{ESP_OFFSET}", disk.parent / "loader.efi", "::/sluice.efi"],
+    ):
+        subprocess.run(command, check=True)
+    script = disk.parent / "startup.nsh"
+    script.write_text("FS0:\\sluice.efi selftest=printf\r\n")
+    subprocess.run(["mcopy", "-i", f"{disk}{ESP_OFFSET}", script, "::/"], check=True)
+    code, out, _ = run(efi_argv(disk), EFI_TIMEOUT_S)
+    assert code == EXIT_PASS << 1 | 1, out
+    assert "sluice: efi boot" in out and "3.142" in out
+
+
 def test_efi_configuration_too_long(efi_disk):
     """Refused by the loader, which names the file; nothing is cut off in silence."""
     disk = efi_disk("size=1 " * 1000)
