@@ -8,7 +8,8 @@ NETNS, DEVICE, ADDRESS, MAC are the receiver's, who answers no ARP request for t
 Each burst is some twenty datagrams of UDP_SEGMENT, which the receiver splits into 128 tunnel packets each, all in one
 pass of its softirq: more than the netdev_max_backlog (1000 by default) that a cell holds, before the cell is polled.
 They leave in one pass because they wait for the neighbour's hardware address: it is forgotten before each burst, and
-the answer, given here in the receiver's name, arrives in a softirq and lets all of them go. Nothing of the machine is changed; the traffic stays inside.
+the answer, given here in the receiver's name, arrives in a softirq and lets all of them go. Nothing of the
+machine is changed; the traffic stays inside.
 """
 
 import ctypes

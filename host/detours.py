@@ -110,6 +110,7 @@ CASES = (
          to_host=True, guest=(f"peer_window={SMALL_PEER_WINDOW}",)),
     Case("nf-call", "bridge-nf-call-iptables=1", _nf_call),
     Case("short-queue", f"a NIC queue of only {SHORT_QUEUE_PKTS} packets", _nothing, queue_pkts=SHORT_QUEUE_PKTS),
-    Case("unlearned", "a destination that the bridge has not learned, a third port attached before the NIC", _unlearned),
+    Case("unlearned", "a destination that the bridge has not learned, a third port attached before the NIC",
+         _unlearned),
     Case("capture", "a promiscuous capture on the bridge", _capture),
 )  # fmt: skip

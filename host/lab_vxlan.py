@@ -23,8 +23,9 @@ guest = "vtep": the guest itself is the end point of the tunnel, A only bridges 
 
 The NIC ua segments nothing, so B receives tunnel packets of the inner MTU, as from a NIC without tunnel offload.
 The GRO of the NIC ub stays off in the rows of the tunnel: it would join the tunnel's packets before the interface
-vxb, whose own setting would then decide nothing. The hosts' neighbours are permanent entries, a guest's ARP frames
-are counted: so the packets at ub, at vxb and at IP in B are the same packets, and their differences are losses.
+vxb, whose own setting would then decide nothing. Neighbours are permanent entries where a guest does not end the
+tunnel, and ARP frames are counted: so the packets at ub, at vxb and at IP in B are the same packets, and
+their differences are losses.
 """
 
 import json
@@ -45,8 +46,6 @@ B_BURST = "10.78.1.3"  # one more address of B, whose neighbour entry may come a
 A_INNER, B_INNER, GUEST_INNER = "10.78.2.254", "10.78.2.1", "10.78.2.2"
 UA_MAC, UB_MAC = "52:54:00:78:01:fe", "52:54:00:78:01:01"
 VXA_MAC, VXB_MAC = "52:54:00:78:02:fe", "52:54:00:78:02:01"
-# The inner hardware address of a guest that ends the tunnel is its device's: it has one for both netifs.
-GUEST_INNER_MAC = GUEST_MAC
 NO_SEGMENTATION = ("tso", "off", "gso", "off", "tx-udp_tnl-segmentation", "off", "tx-udp_tnl-csum-segmentation", "off")
 
 
@@ -139,9 +138,9 @@ class VxlanLab(Lab):
 
     def _add_inner_addresses(self):
         self._in_ext("ip", "addr", "add", f"{B_INNER}/{PREFIX}", "dev", "vxb")
-        if self.spec.guest:
-            self._neighbour("ext", GUEST_INNER, GUEST_INNER_MAC, "vxb")
-        else:
+        if self.spec.guest == "inner":
+            self._neighbour("ext", GUEST_INNER, GUEST_MAC, "vxb")
+        elif self.spec.guest is None:
             shell.run("ip", "addr", "add", f"{A_INNER}/{PREFIX}", "dev", "vxa")
             self._neighbour(None, B_INNER, VXB_MAC, "vxa")
             self._neighbour("ext", A_INNER, VXA_MAC, "vxb")

@@ -16,7 +16,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # 
 
 @dataclass(frozen=True)
 class Series:
-    """label: for the legend; points: (x, y) pairs, x one of the panel's categories or (with bars) the name of a group."""
+    """label: for the legend; points: (x, y) pairs, x one of the panel's categories or, with bars, a group's name."""
 
     label: str
     points: tuple

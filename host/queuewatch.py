@@ -46,7 +46,8 @@ class QueueWatch:
             self.max_pkts = max(self.max_pkts, self._queued_pkts())
 
     def _queued_pkts(self):
-        request = struct.pack("=IHHII", NLMSG_HEADER_BYTES + TCMSG_BYTES, RTM_GETQDISC, NLM_F_REQUEST | NLM_F_DUMP, 1, 0)
+        flags = NLM_F_REQUEST | NLM_F_DUMP
+        request = struct.pack("=IHHII", NLMSG_HEADER_BYTES + TCMSG_BYTES, RTM_GETQDISC, flags, 1, 0)
         self._socket.send(request + struct.pack("=BBHiIII", 0, 0, 0, self._index, 0, 0, 0))
         largest = 0
         while True:

@@ -145,8 +145,9 @@ def _case(bench, args, case, lines):
         return []
     spec = LabSpec(link=args.link, queue_pkts=case.queue_pkts or args.queue, to="host" if case.to_host else "ext")
     limit = 1 << 20 if args.sndbuf == "auto" else args.sndbuf
+    limits = (None, limit) if case.to_host else (limit,)
     with Lab(spec) as lab, case.apply(lab):
-        found = [bench.row(lab, CLASSIC_BYTES, s, case.name, case.guest) for s in ((None, limit) if case.to_host else (limit,))]
+        found = [bench.row(lab, CLASSIC_BYTES, sndbuf, case.name, case.guest) for sndbuf in limits]
     lines.append(f"{case.title}: {case.words(found)}")
     return found
 
@@ -210,11 +211,11 @@ def _outcome(found, notes, lines, args):
     if disturbed:
         outcome.code, outcome.decision = EXIT_INVALID, "undecided"
         outcome.verdict = (
-            f"nothing was lost at the NIC, but the receiver's socket overflowed at {disturbed[0]['size_bytes']} bytes in "
-            f"each of {TRIES} tries: its CPU is too busy to measure"
+            f"nothing was lost at the NIC, but the receiver's socket overflowed at {disturbed[0]['size_bytes']} bytes "
+            f"in each of {TRIES} tries: its CPU is too busy to measure"
         )
         return outcome
-    outcome.code, outcome.decision, outcome.verdict = EXIT_OK, "as it must be", _praise(found, args)
+    outcome.code, outcome.decision, outcome.verdict = EXIT_OK, "as it must be", _praise(found)
     return outcome
 
 
@@ -229,8 +230,8 @@ def _missed(sweep, args):
     classic = free[CLASSIC_BYTES]
     if not _drops_most(classic):
         faults.append(
-            f"without a limit the NIC dropped only {classic['nic_dropped']} of {classic['sent']}: the guest is too slow "
-            "for this link to show the fault"
+            f"without a limit the NIC dropped only {classic['nic_dropped']} of {classic['sent']}: the guest is too "
+            "slow for this link to show the fault"
         )
     for row in limited.values():
         small = args.sndbuf != "auto" and row["admits_more_than_queue"]
@@ -252,20 +253,21 @@ def _missed(sweep, args):
     return faults
 
 
-def _praise(found, args):
+def _praise(found):
     sweep = [r for r in found if r["case"] == "sweep"]
     if not sweep:
         return "the receiver's own socket loses what it cannot hold; the tap's limit neither causes nor cures that"
     free, limited = _by_size(sweep, False)[CLASSIC_BYTES], _by_size(sweep, True)
     row = limited[CLASSIC_BYTES]
-    marked = sum(bool(r["admits_more_than_queue"]) for r in limited.values())
+    lost = sorted(size for size, r in limited.items() if r["frames"]["dropped"]["nic"])
+    where = f"only {', '.join(map(str, lost))} (marked)" if lost else "none"
+    full, idle = row["ring_full_ns"] / (row["run_ns"] or 1), row["idle_while_blocked"] or 0.0
     return (
-        f"At {CLASSIC_BYTES} bytes the NIC dropped {100 * free['nic_dropped'] / free['sent']:.0f} % of what the guest sent "
-        f"without a limit, and nothing with sndbuf={row['sndbuf_bytes']}; of {len(limited)} sizes none lost a frame at the "
-        + (f"NIC except where the limit admits more frames than its queue holds ({marked} sizes, marked). " if marked else "NIC. ")
-        + f"The guest stopped its queue {row['tx_stops']} times and woke it {row['tx_wakes']} times, its ring was full "
-        f"{100 * min(row['ring_full_ns'] / (row['run_ns'] or 1), 1):.0f} % of the time, and its processor idle "
-        f"{100 * (row['idle_while_blocked'] or 0):.0f} % of the time in which the sender was blocked: it slept. Every packet of {len(found)} rows is accounted for"
+        f"At {CLASSIC_BYTES} bytes the NIC dropped {100 * free['nic_dropped'] / free['sent']:.0f} % of what the guest "
+        f"sent without a limit, and nothing with sndbuf={row['sndbuf_bytes']}; of {len(limited)} sizes {where} lost "
+        f"frames at the NIC. The guest stopped its queue {row['tx_stops']} times and woke it {row['tx_wakes']} times, "
+        f"its ring was full {100 * min(full, 1):.0f} % of the time, and its processor idle {100 * idle:.0f} % of the "
+        f"time in which the sender was blocked: it slept. Every packet of {len(found)} rows is accounted for"
     )
 
 

@@ -28,7 +28,8 @@ def test_quick(sluice, image):
     assert len(forms) == 4 + 8  # model; QEMU with both links
     model = {(r["policy"], r["indirect"], r["event_idx"]): r for r in rows if r["device"] == "model"}
     for event_idx in (False, True):
-        assert model["wake-on-one", False, event_idx]["requeues"] > model["wake-on-one", False, event_idx]["packets"] / 100
+        wake = model["wake-on-one", False, event_idx]
+        assert wake["requeues"] > wake["packets"] / 100
         assert model["drop", False, event_idx]["drops"] > 0
         assert model["no-recheck", False, event_idx]["stalls"] > 0
         assert model["threshold", False, event_idx]["stops"] > 100
