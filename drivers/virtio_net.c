@@ -20,7 +20,6 @@ const char *const virtio_net_policy_names[VIRTIO_NET_POLICIES] = {
 const char *const virtio_net_tx_drop_names[VIRTIO_NET_TX_DROPS] = {
     [VIRTIO_NET_TX_DROP_RESERVE_EXHAUSTED] = "reserve_exhausted",
     [VIRTIO_NET_TX_DROP_POLICY] = "policy",
-    [VIRTIO_NET_TX_DROP_LINK_DOWN] = "link_down",
     [VIRTIO_NET_TX_DROP_MALFORMED] = "malformed",
 };
 

@@ -213,7 +213,7 @@ void net_ledger(struct net_ledger *out)
 /* ---- what a report asks of the driver ---- */
 
 const char *const virtio_net_policy_names[VIRTIO_NET_POLICIES] = {"host", "", "", "", ""};
-const char *const virtio_net_tx_drop_names[VIRTIO_NET_TX_DROPS] = {"", "", "", ""};
+const char *const virtio_net_tx_drop_names[VIRTIO_NET_TX_DROPS] = {"", "", ""};
 const char *const virtio_net_rx_drop_names[VIRTIO_NET_RX_DROPS] = {"", "", "", ""};
 const char *const virtio_net_fault_names[VIRTIO_NET_FAULTS] = {""};
 
