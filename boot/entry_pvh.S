@@ -133,9 +133,12 @@ load_segments:
     movl %eax, %fs
     movl %eax, %gs
     fninit
+    ldmxcsr mxcsr_default
     retq
 
     .section .rodata.entry, "a", @progbits
+mxcsr_default:
+    .long 0x1f80                    /* the power-on value: all exceptions masked, round to nearest */
 no_long_mode_text:
     .asciz "sluice: this processor has no 64-bit mode or no execute-disable\r\n"
 
