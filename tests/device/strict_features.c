@@ -55,6 +55,8 @@ static const struct {
 } wanted[] = {
     {CORE_DRV_RFB_01, F_VERSION_1},
     {CORE_DRV_RFB_03, F_ACCESS_PLATFORM},
+    {CORE_DRV_RFB_07, F_ORDER_PLATFORM},
+    {NET_DRV_TX_44, F_GUEST_HDRLEN},
     {NET_DRV_CFG_02, F_MAC},
     {NET_DRV_CFG_07, F_MTU},
 };

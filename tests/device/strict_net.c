@@ -7,19 +7,22 @@
 
 #include <string.h>
 
-#define ETH_HDR_BYTES  14u
-#define IPV4_HDR_BYTES 20u
-#define ETHERTYPE_IPV4 0x0800u
-#define ETHERTYPE_IPV6 0x86ddu
-#define IP_PROTO_TCP   6u
-#define IP_PROTO_UDP   17u
-#define TCP_CHECK_AT   16u
-#define UDP_CHECK_AT   6u
-#define TCP_FLAGS_AT   13u
-#define TCP_CWR        0x80u
-#define RX_PLAIN_BYTES 1526u  /* RXB-04: header, Ethernet header, MTU of 1500 */
-#define RX_GSO_BYTES   65601u /* RXB-02, the shortest that the clause allows without MRG_RXBUF */
-#define ETH_MIN_BYTES  ETH_HDR_BYTES
+#define ETH_HDR_BYTES        14u
+#define IPV4_HDR_BYTES       20u
+#define ETHERTYPE_IPV4       0x0800u
+#define ETHERTYPE_IPV6       0x86ddu
+#define ETHERTYPE_ARP        0x0806u
+#define ETHERTYPE_VLAN       0x8100u
+#define ETHERTYPE_EXPERIMENT 0x88b5u
+#define IP_PROTO_TCP         6u
+#define IP_PROTO_UDP         17u
+#define TCP_CHECK_AT         16u
+#define UDP_CHECK_AT         6u
+#define TCP_FLAGS_AT         13u
+#define TCP_CWR              0x80u
+#define RX_PLAIN_BYTES       1526u /* RXB-04: header, Ethernet header, MTU of 1500 */
+#define RX_GSO_BYTES         65601u /* RXB-02, the shortest that the clause allows without MRG_RXBUF */
+#define ETH_MIN_BYTES        ETH_HDR_BYTES
 
 /* Where the parts of a frame lie; 0 where there is none. Offsets from the Ethernet header. */
 struct layout {
@@ -185,6 +188,10 @@ static void check_gso_fields(struct strict_net *net, const struct strict_net_hdr
                  "gso_size %u, frame %u, headers %u", h->gso_size, at->len, headers);
     STRICT_CHECK(r, NET_DRV_TX_36, h->hdr_len >= headers, "hdr_len %u, headers %u", h->hdr_len,
                  headers);
+    if (strict_has(net->accepted, F_GUEST_HDRLEN)) {
+        STRICT_CHECK(r, NET_DRV_TX_34, h->hdr_len == headers, "hdr_len %u, headers %u", h->hdr_len,
+                     headers);
+    }
     if (!strict_has(net->accepted, F_HOST_ECN) && at->l4_at != 0 && at->protocol == IP_PROTO_TCP) {
         STRICT_CHECK(r, NET_DRV_TX_14,
                      (frame[at->l4_at + TCP_FLAGS_AT] & TCP_CWR) == 0 &&
@@ -259,6 +266,12 @@ static void check_frame(struct strict_net *net, const struct strict_net_hdr *h, 
     }
 }
 
+static bool known_ethertype(uint16_t type)
+{
+    return type == ETHERTYPE_IPV4 || type == ETHERTYPE_IPV6 || type == ETHERTYPE_ARP ||
+           type == ETHERTYPE_VLAN || type == ETHERTYPE_EXPERIMENT;
+}
+
 bool strict_net_check_tx(struct strict_net *net, uint8_t *hdr_and_frame, uint32_t len_bytes)
 {
     struct strict_report *r = net->report;
@@ -274,7 +287,7 @@ bool strict_net_check_tx(struct strict_net *net, uint8_t *hdr_and_frame, uint32_
     net->tx_bytes += at.len;
     /* A header of another size moves the frame: then the Ethernet header does not start here. */
     STRICT_CHECK(r, NET_DRV_TX_01,
-                 at.ethertype >= 0x600 && (at.ip_at == 0 || frame[at.ip_at] >> 4 == 4) &&
+                 known_ethertype(at.ethertype) && (at.ip_at == 0 || frame[at.ip_at] >> 4 == 4) &&
                      (at.ip_at == 0 || at.ip_at + at.ip_len <= at.len),
                  "ethertype %#x after a header of 12 bytes, frame %u", at.ethertype, at.len);
     check_flags(net, &h);

@@ -59,6 +59,20 @@ static void every_bit(void **state)
     }
 }
 
+/* Each bit offered alone: those that need another are left. */
+static void children_without_parents(void **state)
+{
+    (void)state;
+    for (unsigned bit = 0; bit < 64; bit++) {
+        struct strict_options opt;
+        strict_options_default(&opt);
+        opt.offered = strict_bit(F_VERSION_1) | 1ull << bit;
+        case_init(&opt);
+        case_open(NULL);
+        case_end();
+    }
+}
+
 /* Bits that the driver is asked to take and does not are named with a reason in its report. */
 static void declared_deviations(void **state)
 {
@@ -421,6 +435,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_subset),
         cmocka_unit_test(every_bit),
+        cmocka_unit_test(children_without_parents),
         cmocka_unit_test(declared_deviations),
         cmocka_unit_test(taken_when_offered),
         cmocka_unit_test(legacy_device),
