@@ -22,6 +22,18 @@
 
 struct virtio_transport;
 
+/* The guest as the end of a VXLAN tunnel: with it the addresses below are those of the tunnel. */
+struct net_vxlan_config {
+    bool on;
+    uint32_t vni;
+    uint32_t remote_ip;   /* of the other end, outer */
+    uint32_t local_ip;    /* outer; 0: the guest's own */
+    uint32_t ip, netmask; /* inner */
+    uint16_t mtu_bytes;   /* inner; 0: the outer one less 50 */
+    bool csum;            /* outer UDP checksum */
+    uint16_t port;        /* outer destination port */
+};
+
 struct net_config {
     bool dhcp;
     uint32_t ip, netmask, gateway; /* host byte order, without dhcp */
@@ -29,6 +41,7 @@ struct net_config {
     bool mac_set; /* false: the device's */
     uint64_t dhcp_deadline_ns;
     uint64_t link_deadline_ns;
+    struct net_vxlan_config vxlan;
     struct virtio_net_config driver;    /* ops and ctx are filled in by net_open */
     struct virtio_transport *transport; /* NULL: the first network device on the PCI bus */
 };
@@ -70,6 +83,7 @@ void net_on_link(void (*changed)(void *arg, bool up), void *arg);
 /* Total frames in the TX ring (and held in the joining glue) now. */
 unsigned net_tx_in_flight(void);
 
+/* Of the tunnel, when there is one. */
 uint32_t net_ip(void);
 uint16_t net_mtu(void);
 const uint8_t *net_mac(void);

@@ -18,16 +18,29 @@
 /* The device queue of this stack. */
 #define NET_QUEUE 0u
 
+/* What the tunnel says to the glue about the outer frame that it is just sending. */
+struct net_tunnel_frame {
+    bool active;
+    bool outer_csum; /* the device is to complete the outer checksum */
+    bool tcp_data;   /* the inner frame carries TCP payload */
+    uint16_t csum_start,
+        csum_offset; /* of the inner one, from the start of the outer frame; 0: none */
+};
+/* From the outer to the inner Ethernet header. */
+#define NET_TUNNEL_BYTES 50u
+
 struct net_state {
     struct virtio_net *dev; /* NULL while closed */
     const struct virtio_net_info *info;
     struct netif netif;
     bool link_up;
-    bool tx_wake_pending;    /* tx_wake came and TCP has not been told yet */
-    bool tcp_refused;        /* a segment was refused since TCP was last looked at */
-    bool tx_is_data;         /* what is being output passed the gate of a socket */
-    bool tx_aborting;        /* inside tx_done of an aborted frame */
-    uint16_t csum_flags;     /* of the netif, without the switches for one frame */
+    bool tx_wake_pending; /* tx_wake came and TCP has not been told yet */
+    bool tcp_refused;     /* a segment was refused since TCP was last looked at */
+    bool tx_is_data;      /* what is being output passed the gate of a socket */
+    bool tx_aborting;     /* inside tx_done of an aborted frame */
+    uint16_t csum_flags;  /* of the netif, without the switches for one frame */
+    struct net_tunnel_frame tunnel;
+    uint16_t rx_csum_start;  /* of the packet that comes in, when its sum is still open; else 0 */
     uint32_t arp_pending_ip; /* datagrams to it wait: one of them is in the queue of its address; 0:
                                 none */
     uint32_t generation;     /* of opens: what is left of an earlier one is known by it */
@@ -52,6 +65,9 @@ static inline bool net_tx_open(void)
 bool net_run_until(bool (*reached)(void), uint64_t limit_ns);
 
 /* ---- net_open.c ---- */
+/* The netif that frames to ip leave by. */
+struct netif *net_path(uint32_t ip);
+uint32_t net_outer_ip(void);
 /* From the driver's poll: tells lwIP, wakes who waits, then the application. */
 void net_link_changed(bool up);
 
@@ -59,9 +75,10 @@ void net_link_changed(bool up);
 extern const struct virtio_net_ops netif_virtio_ops;
 /* For netif_add: takes MAC, MTU and checksum duties from the open device. */
 err_t netif_virtio_init(struct netif *netif);
-/* Checksums of UDP in software from here on (a datagram that will be cut into fragments), or by the
- * device again. */
-void netif_virtio_soft_udp(bool on);
+/* Says to TCP that a segment cannot go now, before any reference is taken. */
+err_t netif_virtio_refuse(void);
+/* The output function of a netif: refuses TCP's data while stopped, else resolves and sends. */
+err_t netif_virtio_ip_output(struct netif *netif, struct pbuf *p, const ip4_addr_t *to);
 /* Frames with TCP payload at the device, by local port; ports share counters, so 0 is sure and more
  * is not. */
 unsigned net_tcp_in_flight(uint16_t local_port);
@@ -98,6 +115,14 @@ enum virtio_net_result netif_virtio_send(struct pbuf *p, bool control);
 #define COOKIE_TCP_DATA 2u
 #define COOKIE_BITS     3u
 
+/* ---- vxlan.c ---- */
+bool net_vxlan_open(const struct net_vxlan_config *config, const char **why);
+void net_vxlan_close(void);
+/* NULL: no tunnel. */
+struct netif *net_vxlan_netif(void);
+/* False: the far end's address is being asked for, and frames of the tunnel must wait. */
+bool net_vxlan_ready(void);
+
 /* ---- sock.c, sock_udp.c ---- */
 /* One pass over the sockets that wait, in the order in which they began. True if any was called. */
 bool sock_run_writable(void);
@@ -129,5 +154,6 @@ bool net_probe_poll(uint64_t now_ns);
 uint64_t net_probe_next_ns(void);
 /* True when frames to this address have a known next hop; *no_route when there cannot be any. */
 bool net_next_hop_known(uint32_t ip, bool *no_route);
+void net_ask_next_hop(uint32_t ip);
 
 #endif

@@ -21,7 +21,11 @@
 
 struct net_state net;
 
+#define TUNNEL_SLACK_BYTES 128u
+#define TUNNEL_RESOLVE_NS  3000000000ull
+
 static uint8_t mac[6];
+static uint32_t far_end;
 static bool stack_ready, dhcp_started;
 static void (*link_changed)(void *arg, bool up);
 static void *link_changed_arg;
@@ -42,11 +46,18 @@ void net_link_changed(bool up)
         return;
     }
     net.link_up = up;
+    struct netif *inner = net_vxlan_netif();
     if (up) {
         netif_set_link_up(&net.netif); /* announces the address */
-        net.tx_wake_pending = true;    /* who found the link down waits as for a full ring */
+        if (inner != NULL) {
+            netif_set_link_up(inner);
+        }
+        net.tx_wake_pending = true; /* who found the link down waits as for a full ring */
     } else {
         netif_set_link_down(&net.netif);
+        if (inner != NULL) {
+            netif_set_link_down(inner);
+        }
     }
     if (link_changed != NULL) {
         link_changed(link_changed_arg, up);
@@ -62,6 +73,11 @@ static bool open_device(const struct net_config *config, const char **why)
     driver.ctx = &net;
     if (driver.max_datagram_bytes == 0) {
         driver.max_datagram_bytes = MAX_DATAGRAM_BYTES;
+    }
+    if (config->vxlan.on) {
+        /* Fragments within a tunnel are smaller, so a datagram has more of them. */
+        driver.max_datagram_bytes += driver.max_datagram_bytes / 8 + TUNNEL_SLACK_BYTES;
+        driver.max_datagram_bytes = LWIP_MIN(driver.max_datagram_bytes, MAX_DATAGRAM_BYTES);
     }
     net.dev = config->transport != NULL ? virtio_net_open_transport(config->transport, &driver, why)
                                         : virtio_net_open(0, &driver, why);
@@ -100,6 +116,12 @@ static bool open_netif(const struct net_config *config)
     return net_probe_open();
 }
 
+static void ignore(void *arg, bool ok)
+{
+    (void)arg;
+    (void)ok;
+}
+
 static bool link_is_up(void)
 {
     return net.link_up;
@@ -130,6 +152,25 @@ static bool bring_up(const struct net_config *config, const char **why)
     return true;
 }
 
+static bool far_end_known(void)
+{
+    bool no_route;
+    return net_next_hop_known(far_end, &no_route);
+}
+
+/* What a frame of the tunnel asks of the device lives only while it is sent: it cannot wait in the
+ * queue of an outer address, so that is known before the first one. */
+static bool open_tunnel(const struct net_vxlan_config *config, const char **why)
+{
+    far_end = config->remote_ip;
+    net_resolve(far_end, TUNNEL_RESOLVE_NS, ignore, NULL);
+    if (!net_run_until(far_end_known, TUNNEL_RESOLVE_NS)) {
+        *why = "vxlan.remote: the next hop towards it does not answer ARP";
+        return false;
+    }
+    return net_vxlan_open(config, why);
+}
+
 bool net_open(const struct net_config *config, const char **why)
 {
     uint32_t generation = net.generation + 1;
@@ -143,7 +184,7 @@ bool net_open(const struct net_config *config, const char **why)
         net_close();
         return false;
     }
-    if (!bring_up(config, why)) {
+    if (!bring_up(config, why) || (config->vxlan.on && !open_tunnel(&config->vxlan, why))) {
         net_close();
         return false;
     }
@@ -173,6 +214,7 @@ void net_close(void)
     }
     if (net.netif.output != NULL) {
         net_probe_close();
+        net_vxlan_close();
         netif_remove(&net.netif); /* frees what waits for an address */
     }
     offload_drop();
@@ -188,14 +230,31 @@ unsigned net_tx_in_flight(void)
     return virtio_net_tx_in_flight(net.dev, NET_QUEUE) + offload_held();
 }
 
+struct netif *net_path(uint32_t ip)
+{
+    struct netif *inner = net_vxlan_netif();
+    uint32_t difference = inner == NULL ? 0 : lwip_htonl(ip) ^ netif_ip4_addr(inner)->addr;
+    return inner != NULL && (difference & netif_ip4_netmask(inner)->addr) == 0 ? inner : &net.netif;
+}
+
+static const struct netif *tested(void)
+{
+    return net_vxlan_netif() != NULL ? net_vxlan_netif() : &net.netif;
+}
+
 uint32_t net_ip(void)
+{
+    return lwip_ntohl(ip4_addr_get_u32(netif_ip4_addr(tested())));
+}
+
+uint32_t net_outer_ip(void)
 {
     return lwip_ntohl(ip4_addr_get_u32(netif_ip4_addr(&net.netif)));
 }
 
 uint16_t net_mtu(void)
 {
-    return net.netif.mtu;
+    return tested()->mtu;
 }
 
 const uint8_t *net_mac(void)

@@ -21,9 +21,10 @@
 #include "lwip/prot/tcp.h"
 #include "lwip/prot/udp.h"
 
-#define ETH_BYTES       14u
-#define IP_OFFSET_BYTES ETH_BYTES
-#define L4_OFFSET_BYTES (ETH_BYTES + IP_HLEN) /* we send no IP options */
+#define ETH_BYTES             14u
+#define IP_OFFSET_BYTES       ETH_BYTES
+#define IP_PROTO_OFFSET_BYTES (ETH_BYTES + 9u)
+#define L4_OFFSET_BYTES       (ETH_BYTES + IP_HLEN) /* we send no IP options */
 
 _Static_assert(PBUF_LINK_ENCAPSULATION_HLEN >= VIRTIO_NET_HDR_MAX_BYTES,
                "the net header needs no descriptor");
@@ -71,8 +72,8 @@ uint16_t netif_virtio_headroom(const struct pbuf *p)
 }
 
 /* The checksum field gets the pseudo header's sum, the device adds the rest. */
-static void request_checksum(struct virtio_net_tx_frame *frame, struct pbuf *p,
-                             const struct frame_kind *kind)
+static void request_own_checksum(struct virtio_net_tx_frame *frame, struct pbuf *p,
+                                 const struct frame_kind *kind)
 {
     uint8_t *ip_start = (uint8_t *)p->payload + IP_OFFSET_BYTES;
     const struct ip_hdr *ip = (const struct ip_hdr *)(const void *)ip_start;
@@ -93,6 +94,18 @@ static void request_checksum(struct virtio_net_tx_frame *frame, struct pbuf *p,
     frame->csum_start = L4_OFFSET_BYTES;
 }
 
+static void request_checksum(struct virtio_net_tx_frame *frame, struct pbuf *p,
+                             const struct frame_kind *kind)
+{
+    if (!net.tunnel.active || net.tunnel.outer_csum) {
+        request_own_checksum(frame, p, kind);
+    } else if (net.tunnel.csum_start != 0) {
+        frame->csum_partial = true;
+        frame->csum_start = net.tunnel.csum_start;
+        frame->csum_offset = net.tunnel.csum_offset;
+    }
+}
+
 static uint16_t tcp_data_frames[256];
 
 unsigned net_tcp_in_flight(uint16_t local_port)
@@ -104,6 +117,14 @@ void net_tcp_in_flight_add(const struct tcp_hdr *tcp, int change)
 {
     uint16_t *count = &tcp_data_frames[lwip_ntohs(tcp->src) & 255u];
     *count = (uint16_t)(*count + change);
+}
+
+/* Of a frame with TCP payload, in a tunnel or not. */
+static const struct tcp_hdr *data_tcp_of(const struct pbuf *p)
+{
+    const uint8_t *frame = p->payload;
+    size_t inner = frame[IP_PROTO_OFFSET_BYTES] == IP_PROTO_UDP ? NET_TUNNEL_BYTES : 0;
+    return (const struct tcp_hdr *)(const void *)(frame + L4_OFFSET_BYTES + inner);
 }
 
 static enum virtio_net_result send_kind(struct pbuf *p, bool control, const struct frame_kind *kind)
@@ -130,13 +151,15 @@ static enum virtio_net_result send_kind(struct pbuf *p, bool control, const stru
     if ((kind->tcp || (kind->udp && !kind->fragment)) && net.info->can_csum) {
         request_checksum(&frame, p, kind);
     }
-    bool tcp_data = kind->tcp && kind->tcp_payload_bytes != 0;
+    bool tcp_data = (kind->tcp && kind->tcp_payload_bytes != 0) ||
+                    (net.tunnel.active && net.tunnel.tcp_data &&
+                     p->len >= L4_OFFSET_BYTES + NET_TUNNEL_BYTES + TCP_HLEN);
     if (tcp_data) {
         frame.cookie = (void *)((uintptr_t)p | COOKIE_TCP_DATA);
     }
     enum virtio_net_result result = virtio_net_tx_add(net.dev, NET_QUEUE, &frame);
     if (tcp_data && result == VIRTIO_NET_OK) {
-        net_tcp_in_flight_add(tcp_of(p), 1);
+        net_tcp_in_flight_add(data_tcp_of(p), 1);
     }
     net.stats.udp_frames_out += kind->udp && result == VIRTIO_NET_OK;
     return result;
@@ -178,7 +201,7 @@ static err_t send_plain(struct pbuf *p, bool control, const struct frame_kind *k
 }
 
 /* Before any reference: after one, TCP would take the segment for sent. */
-static err_t refuse(void)
+err_t netif_virtio_refuse(void)
 {
     net.stats.tx_refused++;
     net.tcp_refused = true;
@@ -197,7 +220,7 @@ static err_t send_tcp_data(struct pbuf *p, const struct frame_kind *kind)
     case OFFLOAD_TAKEN:
         return ERR_OK;
     case OFFLOAD_REFUSE:
-        return refuse();
+        return netif_virtio_refuse();
     case OFFLOAD_PLAIN:
     default:
         return send_plain(p, false, kind);
@@ -208,7 +231,7 @@ static err_t send_tcp_data(struct pbuf *p, const struct frame_kind *kind)
  * From IP, before the address is resolved. TCP's data is refused here already while stopped: in the
  * queue of an address it would count as sent, and be dropped there when no answer comes.
  */
-static err_t ip_output(struct netif *netif, struct pbuf *p, const ip4_addr_t *to)
+err_t netif_virtio_ip_output(struct netif *netif, struct pbuf *p, const ip4_addr_t *to)
 {
     const struct ip_hdr *ip = p->payload;
     if (virtio_net_tx_stopped(net.dev, NET_QUEUE) && IPH_PROTO(ip) == IP_PROTO_TCP &&
@@ -216,7 +239,7 @@ static err_t ip_output(struct netif *netif, struct pbuf *p, const ip4_addr_t *to
         const struct tcp_hdr *tcp =
             (const struct tcp_hdr *)(const void *)((const uint8_t *)ip + IP_HLEN);
         if (p->tot_len > IP_HLEN + TCPH_HDRLEN_BYTES(tcp) && !offload_may_join(&ip->src)) {
-            return refuse();
+            return netif_virtio_refuse();
         }
     }
     return etharp_output(netif, p, to);
@@ -259,7 +282,7 @@ static void tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
         offload_done(what);
     } else {
         if (((uintptr_t)cookie & COOKIE_TCP_DATA) != 0) {
-            net_tcp_in_flight_add(tcp_of(what), -1);
+            net_tcp_in_flight_add(data_tcp_of(what), -1);
         }
         pbuf_free(what);
     }
@@ -404,6 +427,7 @@ static void rx(void *ctx, unsigned queue, const struct virtio_net_rx_packet *pac
     }
     const struct ip_hdr *ip = p->payload;
     net.stats.udp_frames_in += p->len >= IP_HLEN && IPH_PROTO(ip) == IP_PROTO_UDP;
+    net.rx_csum_start = packet->csum_partial ? packet->csum_start : 0;
     set_checks(p, packet->csum_valid || packet->csum_partial);
     ip4_input(p, &net.netif);
     NETIF_SET_CHECKSUM_CTRL(&net.netif, net.csum_flags);
@@ -429,12 +453,6 @@ const struct virtio_net_ops netif_virtio_ops = {
     .link = link,
 };
 
-void netif_virtio_soft_udp(bool on)
-{
-    uint16_t gen = on ? NETIF_CHECKSUM_GEN_UDP : 0;
-    NETIF_SET_CHECKSUM_CTRL(&net.netif, (uint16_t)(net.csum_flags | gen));
-}
-
 err_t netif_virtio_init(struct netif *netif)
 {
     netif->name[0] = 'v';
@@ -443,7 +461,7 @@ err_t netif_virtio_init(struct netif *netif)
     memcpy(netif->hwaddr, net_mac(), ETH_HWADDR_LEN);
     netif->mtu = net.info->mtu_bytes;
     netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET;
-    netif->output = ip_output;
+    netif->output = netif_virtio_ip_output;
     netif->linkoutput = link_output;
     net.csum_flags = NETIF_CHECKSUM_ENABLE_ALL;
     if (net.info->can_csum) {

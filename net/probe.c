@@ -32,29 +32,30 @@ static struct raw_pcb *raw;
 static uint16_t ping_id, ping_seq;
 
 /* The address whose hardware address frames to `ip` carry; 0: none. */
-static uint32_t next_hop(uint32_t ip)
+static uint32_t next_hop(const struct netif *path, uint32_t ip)
 {
-    uint32_t mine = lwip_ntohl(ip4_addr_get_u32(netif_ip4_addr(&net.netif)));
-    uint32_t mask = lwip_ntohl(ip4_addr_get_u32(netif_ip4_netmask(&net.netif)));
+    uint32_t mine = lwip_ntohl(ip4_addr_get_u32(netif_ip4_addr(path)));
+    uint32_t mask = lwip_ntohl(ip4_addr_get_u32(netif_ip4_netmask(path)));
     if (((ip ^ mine) & mask) == 0) {
         return ip;
     }
-    return lwip_ntohl(ip4_addr_get_u32(netif_ip4_gw(&net.netif)));
+    return lwip_ntohl(ip4_addr_get_u32(netif_ip4_gw(path)));
 }
 
 bool net_next_hop_known(uint32_t ip, bool *no_route)
 {
-    ip4_addr_t hop = {.addr = lwip_htonl(next_hop(ip))};
+    struct netif *path = net_path(ip);
+    ip4_addr_t hop = {.addr = lwip_htonl(next_hop(path, ip))};
     *no_route = hop.addr == 0;
     if (*no_route) {
         return false;
     }
-    if (ip4_addr_isbroadcast(&hop, &net.netif) || ip4_addr_ismulticast(&hop)) {
+    if (ip4_addr_isbroadcast(&hop, path) || ip4_addr_ismulticast(&hop)) {
         return true;
     }
     struct eth_addr *eth;
     const ip4_addr_t *found;
-    return etharp_find_addr(&net.netif, &hop, &eth, &found) >= 0;
+    return etharp_find_addr(path, &hop, &eth, &found) >= 0;
 }
 
 static void start(struct probe *probe, uint32_t ip, uint64_t deadline_ns,
@@ -102,10 +103,16 @@ static void send_echo(void)
     pbuf_free(p);
 }
 
+void net_ask_next_hop(uint32_t ip)
+{
+    struct netif *path = net_path(ip);
+    ip4_addr_t hop = {.addr = lwip_htonl(next_hop(path, ip))};
+    etharp_query(path, &hop, NULL);
+}
+
 static void query(void)
 {
-    ip4_addr_t hop = {.addr = lwip_htonl(next_hop(resolving.ip))};
-    etharp_query(&net.netif, &hop, NULL);
+    net_ask_next_hop(resolving.ip);
 }
 
 static bool retry(struct probe *probe, uint64_t now_ns, void (*send)(void))

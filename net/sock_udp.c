@@ -175,6 +175,9 @@ void sock_udp_mark_taken(struct pbuf *p)
 static bool address_known(struct sock *sock)
 {
     bool no_route;
+    if (net_path(sock->remote_ip) != &net.netif && !net_vxlan_ready()) {
+        return false;
+    }
     if (net.arp_pending_ip == 0 || net.arp_pending_ip != sock->remote_ip) {
         return true;
     }
@@ -249,16 +252,16 @@ static void charge(struct sock *sock, struct udp_buf *buf)
  * pushed). */
 static err_t send_down(struct sock *sock, struct udp_buf *buf, const ip_addr_t *ip, uint16_t port)
 {
-    bool fragments = buf->len_bytes + UDP_HLEN + IP_HLEN > net.netif.mtu;
-    if (fragments) {
-        netif_virtio_soft_udp(true); /* a device cannot checksum across fragments */
+    struct netif *path = net_path(lwip_ntohl(ip4_addr_get_u32(ip)));
+    uint16_t checks = path->chksum_flags;
+    if (buf->len_bytes + UDP_HLEN + IP_HLEN > path->mtu) {
+        /* A device cannot checksum across fragments. */
+        NETIF_SET_CHECKSUM_CTRL(path, (uint16_t)(checks | NETIF_CHECKSUM_GEN_UDP));
     }
     net.tx_is_data = true;
     err_t result = udp_sendto(sock->udp, &buf->custom.pbuf, ip, port);
     net.tx_is_data = false;
-    if (fragments) {
-        netif_virtio_soft_udp(false);
-    }
+    NETIF_SET_CHECKSUM_CTRL(path, checks);
     return result;
 }
 
