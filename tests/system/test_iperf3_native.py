@@ -16,7 +16,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CJSON = ROOT / "build" / "deps" / "cjson"
+BINARY = ROOT / "build" / "host" / "sluice-apps"
 PORT = 5201
 RUN_TIMEOUT_S = 40
 
@@ -152,27 +152,15 @@ import pytest  # noqa: E402
 pytestmark = pytest.mark.skipif(not (shutil.which("iperf3") and shutil.which("unshare")), reason="needs iperf3")
 
 
-@pytest.fixture(scope="module")
-def binary(tmp_path_factory):
-    """apps/ on Linux sockets, with sanitizers."""
-    if not (CJSON / "cJSON.c").exists():
-        pytest.skip("needs build/deps (make deps)")
-    path = tmp_path_factory.mktemp("native") / "native"
-    sources = [*(ROOT / "apps").glob("*.c"), *(ROOT / "tests" / "host_sock").glob("*.c"), CJSON / "cJSON.c"]
-    subprocess.run(
-        ["gcc", "-std=gnu17", "-D_GNU_SOURCE", "-O1", "-g", "-fsanitize=address,undefined", "-iquote", ROOT,
-         "-isystem", CJSON, "-Wall", "-Wextra", "-Werror", "-o", path, *sources, "-lm"],
-        check=True, cwd=ROOT)
-    path.chmod(0o755)
-    return path
-
-
 @pytest.fixture
-def native(binary):
+def native():
     """Runs the client with these words against a server; -> what came of it, with `last`, its line of JSON."""
+    if not BINARY.exists():
+        pytest.skip(f"{BINARY} is not built (make system)")
+
     def run(words, server="real", kill_server_after=0, **env):
         request = {
-            "binary": str(binary), "words": ["server=127.0.0.1", *words.split()], "server": server,
+            "binary": str(BINARY), "words": ["server=127.0.0.1", *words.split()], "server": server,
             "kill_server_after": kill_server_after, "env": {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **env}}
         done = subprocess.run(
             ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", sys.executable, __file__,
