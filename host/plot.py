@@ -128,5 +128,5 @@ def _bars(number, panel):
         lines += _block(f"d{number}_{i}", rows)
         plots.append(f"$d{number}_{i} using 1:2 with boxes linecolor '{colour}' title {quote(series.label)}")
         if series.low_high:
-            plots.append(f"$d{number}_{i} using 1:2:3:4 with yerrorbars pointtype -1 linecolor 'black' notitle")
+            plots.append(f"$d{number}_{i} using 1:2:3:4 with yerrorbars pointtype 7 pointsize 0.1 linecolor 'black' notitle")
     return [*lines, "plot " + ", ".join(plots)]
