@@ -40,6 +40,18 @@ static bool open_net(void)
         .mac_set = config.net.mac_set,
         .dhcp_deadline_ns = DHCP_DEADLINE_NS,
         .link_deadline_ns = LINK_DEADLINE_NS,
+        .vxlan =
+            {
+                .on = config.vxlan.on,
+                .vni = config.vxlan.vni,
+                .remote_ip = config.vxlan.remote_ip,
+                .local_ip = config.vxlan.local_ip,
+                .ip = config.vxlan.ip,
+                .netmask = config.vxlan.netmask,
+                .mtu_bytes = (uint16_t)config.vxlan.mtu_bytes,
+                .csum = config.vxlan.csum,
+                .port = (uint16_t)config.vxlan.port,
+            },
         .driver =
             {
                 .policy = (enum virtio_net_policy)config.tx_policy,
@@ -139,9 +151,8 @@ static void run(void)
         selftest_run(&outcome);
         return;
     }
-    if (config.vxlan.on || config.trace_ring != 0) {
-        outcome_fail(&outcome, SLUICE_EXIT_USAGE, "%s: this image does not have it",
-                     config.vxlan.on ? "vxlan.vni" : "trace=ring");
+    if (config.trace_ring != 0) {
+        outcome_fail(&outcome, SLUICE_EXIT_USAGE, "trace=ring: this image does not have it");
         return;
     }
     if (!open_net()) {

@@ -125,7 +125,11 @@ static bool add_net(cJSON *sluice)
            json_add_u64(net, "tx_no_route", stats.tx_no_route) &&
            json_add_u64(net, "tx_link_down", stats.tx_link_down) &&
            json_add_u64(net, "udp_frames_out", stats.udp_frames_out) &&
-           json_add_u64(net, "udp_frames_in", stats.udp_frames_in);
+           json_add_u64(net, "udp_frames_in", stats.udp_frames_in) &&
+           json_add_u64(net, "vxlan_encapsulated", stats.vxlan_encapsulated) &&
+           json_add_u64(net, "vxlan_decapsulated", stats.vxlan_decapsulated) &&
+           json_add_u64(net, "vxlan_unknown_vni", stats.vxlan_unknown_vni) &&
+           json_add_u64(net, "vxlan_malformed", stats.vxlan_malformed);
 }
 
 static bool add_ledger(cJSON *sluice)
