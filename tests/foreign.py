@@ -8,12 +8,15 @@ of the pinned dependencies', and no mirror is named: which one is used is the ma
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TAG = "SPDX-License-Identifier: BSD-2-Clause"
 SOURCES = (".c", ".h", ".S", ".py", ".sh", ".ld", ".pml")
+PICTURES = (".png", ".pdf")
+SEEDS = "tests/fuzz/corpus/"
 FOREIGN_NAMES = re.compile(r"^(cJSON.*|pbuf|tcp_in|tcp_out|etharp|dhcp|newlib|crt0.*)\.[ch]$")
 COPYRIGHT = re.compile(r"copyright\s+(\(c\)|©|\d{4})", re.I)
 MIRROR = re.compile(r"https?://[\w.-]*(debian|ubuntu|apt)[\w.-]*", re.I)
@@ -21,12 +24,13 @@ MIRROR = re.compile(r"https?://[\w.-]*(debian|ubuntu|apt)[\w.-]*", re.I)
 
 def tracked():
     """Files of the checkout; without git, all files that are not built."""
-    done = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        return done.stdout.splitlines()
+    if shutil.which("git"):
+        done = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout.splitlines()
     found = []
     for parent, folders, names in os.walk(ROOT):
-        folders[:] = [name for name in folders if name not in ("build", ".git", "__pycache__")]
+        folders[:] = [name for name in folders if name not in ("build", "__pycache__") and not name.startswith(".")]
         found += [os.path.relpath(os.path.join(parent, name), ROOT) for name in names]
     return found
 
@@ -48,6 +52,8 @@ def faults_of(path, text):
 def main():
     faults = 0
     for path in tracked():
+        if path.endswith(PICTURES) or path.startswith(SEEDS):
+            continue
         try:
             with open(os.path.join(ROOT, path), encoding="utf-8") as file:
                 text = file.read()
