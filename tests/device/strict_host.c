@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "tests/device/seams.h"
 #include "tests/device/strict_frames.h"
@@ -82,9 +83,27 @@ static void on_io_out(void *ctx, uint16_t port, unsigned bytes, uint32_t value)
     }
 }
 
+static bool is_mapped(const uint8_t *ptr)
+{
+    static uintptr_t last; /* most accesses stay within a page */
+    const uintptr_t page = (uintptr_t)ptr & ~(uintptr_t)4095;
+    unsigned char in_core;
+    if (page != last && mincore((void *)page, 1, &in_core) != 0) {
+        return false;
+    }
+    last = page;
+    return true;
+}
+
+/* An address that was never turned into the device's lands where nothing is. */
 static uint8_t *on_memory(void *ctx, uint64_t addr, uint64_t len_bytes)
 {
+    uint8_t *ptr = (uint8_t *)(uintptr_t)(addr - SEAM_DMA_OFFSET);
     (void)ctx;
+    if (addr < SEAM_DMA_OFFSET || !is_mapped(ptr) ||
+        (len_bytes > 0 && !is_mapped(ptr + len_bytes - 1))) {
+        return NULL;
+    }
     return seam_ram(addr, len_bytes);
 }
 
