@@ -137,37 +137,37 @@ objects = $(patsubst $(B)/deps/%.c,$(B)/$(1)/deps/%.o,$(patsubst %,$(B)/$(1)/%,$
 $(B)/image/%.o: %.c Makefile | $(NEWLIB_BUILT)
 	@mkdir -p $(@D)
 	@echo 'CC       $<'
-	@$(CC) $(IMAGE_CFLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
+	@$(CC) $(IMAGE_CFLAGS) $(WARNINGS) -MD -MP -c -o $@ $<
 
 $(B)/image/%.o: %.S Makefile | $(NEWLIB_BUILT)
 	@mkdir -p $(@D)
 	@echo 'AS       $<'
-	@$(CC) $(IMAGE_CFLAGS) -MMD -MP -c -o $@ $<
+	@$(CC) $(IMAGE_CFLAGS) -MD -MP -c -o $@ $<
 
 $(B)/image/deps/%.o: $(B)/deps/%.c Makefile $(UNPACKED) | $(NEWLIB_BUILT)
 	@mkdir -p $(@D)
 	@echo 'CC       $<'
-	@$(CC) $(IMAGE_CFLAGS) -w -MMD -MP -c -o $@ $<
+	@$(CC) $(IMAGE_CFLAGS) -w -MD -MP -c -o $@ $<
 
 $(B)/host/%.o: %.c Makefile | $(FETCHED)
 	@mkdir -p $(@D)
 	@echo 'HOSTCC   $<'
-	@$(CC) $(HOST_CFLAGS) $(WARNINGS) $(SANITIZE) -MMD -MP -c -o $@ $<
+	@$(CC) $(HOST_CFLAGS) $(WARNINGS) $(SANITIZE) -MD -MP -c -o $@ $<
 
 # Address sanitizer only: undefined behaviour of foreign code is not ours to stop at.
 $(B)/host/deps/%.o: $(B)/deps/%.c Makefile $(UNPACKED)
 	@mkdir -p $(@D)
 	@echo 'HOSTCC   $<'
-	@$(CC) $(HOST_CFLAGS) -w -fsanitize=address -MMD -MP -c -o $@ $<
+	@$(CC) $(HOST_CFLAGS) -w -fsanitize=address -MD -MP -c -o $@ $<
 
 $(B)/fuzz/%.o: %.c Makefile | $(FETCHED)
 	@mkdir -p $(@D)
 	@echo 'FUZZCC   $<'
-	@$(CLANG) $(HOST_CFLAGS) $(WARNINGS) $(SANITIZE) -fsanitize=fuzzer-no-link -MMD -MP -c -o $@ $<
+	@$(CLANG) $(HOST_CFLAGS) $(WARNINGS) $(SANITIZE) -fsanitize=fuzzer-no-link -MD -MP -c -o $@ $<
 
 $(B)/fuzz/deps/%.o: $(B)/deps/%.c Makefile $(UNPACKED)
 	@mkdir -p $(@D)
-	@$(CLANG) $(HOST_CFLAGS) -w -fsanitize=address,fuzzer-no-link -MMD -MP -c -o $@ $<
+	@$(CLANG) $(HOST_CFLAGS) -w -fsanitize=address,fuzzer-no-link -MD -MP -c -o $@ $<
 
 # ---------------------------------------------------------------- the image
 
@@ -210,7 +210,7 @@ image: $(IMAGE_EFI) $(IMAGE_DISK)
 $(B)/efi/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo 'EFICC    $<'
-	@$(CC) $(EFI_CFLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
+	@$(CC) $(EFI_CFLAGS) $(WARNINGS) -MD -MP -c -o $@ $<
 
 $(B)/efi/boot/efi_blob.o: boot/efi_blob.S $(IMAGE_ELF)
 	@mkdir -p $(@D)
