@@ -30,6 +30,9 @@
 /* Frames wait for an address by reference: nobody writes a payload again before its last reference
  * is gone. */
 #define PBUF_NEEDS_COPY(p) 0
+/* A segment of TCP that waited for its inner address has a second reference when the tunnel pushes
+ * outer headers in front of it; TCP finds its own header again by where it lies. */
+#define LWIP_IP_CHECK_PBUF_REF_COUNT_FOR_TX(p)
 /* pbufs of reception are the driver's; the pool of lwIP is not used. */
 #define PBUF_POOL_FREE_OOSEQ      0
 #define LWIP_NETIF_TX_SINGLE_PBUF 0

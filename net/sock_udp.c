@@ -165,6 +165,9 @@ void sock_udp_mark_taken(struct pbuf *p)
     if (!buf->taken) {
         buf->taken = true;
         buf->owner->stats.queued++;
+        if (buf->committed) {
+            net.arp_pending_ip = 0; /* its address came */
+        }
     }
 }
 

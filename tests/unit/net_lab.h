@@ -6,7 +6,8 @@
  *     net/ + lwIP -> drivers/ -> [rings] -> model device -> wire -> peer 10.0.0.1
  *          10.0.0.2            <-        <-             <-      <-
  *
- * The test says when the device takes and completes frames. The peer answers ARP by itself.
+ * The test says when the device takes and completes frames. The peer answers ARP by itself. With
+ * lab.tunnel the same happens inside a VXLAN tunnel between 10.1.0.2 and 10.1.0.1.
  */
 #ifndef SLUICE_TESTS_NET_LAB_H
 #define SLUICE_TESTS_NET_LAB_H
@@ -26,12 +27,16 @@
 #include "tests/device/model_device.h"
 #include "tests/device/seams.h"
 
-#define LAB_GUEST_IP  0x0a000002u
-#define LAB_PEER_IP   0x0a000001u
-#define LAB_MS        1000000ull
-#define LAB_FRAMES    4096u
-#define LAB_IP_OFFSET 14u
-#define LAB_L4_OFFSET 34u
+#define LAB_GUEST_IP       0x0a000002u
+#define LAB_PEER_IP        0x0a000001u
+#define LAB_OUTER_GUEST_IP 0x0a010002u
+#define LAB_OUTER_PEER_IP  0x0a010001u
+#define LAB_VNI            0x123456u
+#define LAB_TUNNEL_BYTES   50u
+#define LAB_MS             1000000ull
+#define LAB_FRAMES         4096u
+#define LAB_IP_OFFSET      14u
+#define LAB_L4_OFFSET      34u
 
 #define LAB_FIN 1u
 #define LAB_SYN 2u
@@ -43,6 +48,7 @@ struct lab_frame {
     struct virtio_net_hdr hdr;
     uint32_t len;
     uint8_t *bytes;
+    uint16_t outer_port; /* source port of the tunnel's datagram; 0: none */
 };
 
 struct lab {
@@ -51,7 +57,10 @@ struct lab {
     unsigned n_frames;
     bool mute; /* the peer does not answer ARP */
     uint8_t arp_reply[42];
-    bool arp_reply_due;
+    bool arp_reply_due, arp_reply_inner;
+    uint8_t guest_mac[6]; /* of the guest's end that the frames of the test are for */
+    bool tunnel, outer_csum;
+    uint32_t vni;
 };
 
 static struct lab lab;
@@ -120,20 +129,59 @@ static LAB_UNUSED void lab_answer_arp(const uint8_t *request)
     lab.arp_reply_due = true;
 }
 
+/* The outer headers of a frame of the guest are as they must be; returns what is inside. */
+static LAB_UNUSED const uint8_t *lab_peel(struct virtio_net_hdr *hdr, const uint8_t *bytes,
+                                          uint32_t *len, uint16_t *port)
+{
+    uint32_t udp_len = *len - LAB_L4_OFFSET;
+    assert_int_equal(lab_sum(bytes + 14, 20, 0), 0xffff);
+    assert_int_equal(bytes[23], 17);
+    assert_int_equal(lab_get32(bytes + 26), LAB_OUTER_GUEST_IP);
+    assert_int_equal(lab_get32(bytes + 30), LAB_OUTER_PEER_IP);
+    assert_int_equal(lab_get16(bytes + 36), 4789);
+    assert_int_equal(lab_get16(bytes + 38), udp_len);
+    assert_int_equal(lab_get32(bytes + 42), 0x08000000u);
+    assert_int_equal(lab_get32(bytes + 46), LAB_VNI << 8);
+    *port = lab_get16(bytes + 34);
+    assert_true(*port >= 49152);
+    if (!lab.outer_csum) {
+        assert_int_equal(lab_get16(bytes + 40), 0);
+    } else if (hdr->flags == 0) {
+        assert_int_equal(lab_l4_sum(bytes, udp_len), 0xffff);
+    } else {
+        assert_int_equal(hdr->csum_start, LAB_L4_OFFSET);
+        assert_int_equal(hdr->csum_offset, 6);
+        hdr->flags = 0; /* spent on the outer datagram */
+    }
+    if (hdr->flags != 0) {
+        hdr->csum_start = (uint16_t)(hdr->csum_start - LAB_TUNNEL_BYTES);
+    }
+    *len -= LAB_TUNNEL_BYTES;
+    return bytes + LAB_TUNNEL_BYTES;
+}
+
 static LAB_UNUSED void lab_on_frame(void *ctx, const struct virtio_net_hdr *hdr,
                                     const uint8_t *bytes, uint32_t len)
 {
+    struct virtio_net_hdr header = *hdr;
+    uint16_t port = 0;
     (void)ctx;
+    if (lab.tunnel && lab_get16(bytes + 12) == 0x0800) {
+        bytes = lab_peel(&header, bytes, &len, &port);
+        memcpy(lab.guest_mac, bytes + 6, 6);
+    }
     if (lab_get16(bytes + 12) == 0x0806) {
-        bool request = bytes[21] == 1 && lab_get32(bytes + 38) == LAB_PEER_IP;
-        if (request && !lab.mute) {
+        uint32_t wanted = lab.tunnel && port == 0 ? LAB_OUTER_PEER_IP : LAB_PEER_IP;
+        if (bytes[21] == 1 && lab_get32(bytes + 38) == wanted && !lab.mute) {
             lab_answer_arp(bytes);
+            lab.arp_reply_inner = port != 0;
         }
         return;
     }
     assert_true(lab.n_frames < LAB_FRAMES);
     struct lab_frame *frame = &lab.frames[lab.n_frames++];
-    frame->hdr = *hdr;
+    frame->hdr = header;
+    frame->outer_port = port;
     frame->len = len;
     frame->bytes = malloc(len);
     memcpy(frame->bytes, bytes, len);
@@ -147,17 +195,47 @@ static LAB_UNUSED void lab_forget_frames(void)
     lab.n_frames = 0;
 }
 
-static LAB_UNUSED void lab_inject(const uint8_t *frame, uint32_t len)
+static LAB_UNUSED void lab_inject_raw(struct virtio_net_hdr hdr, const uint8_t *frame, uint32_t len)
 {
-    struct virtio_net_hdr hdr = {0};
     model_take(&lab.dev, MODEL_RX);
     assert_true(model_receive(&lab.dev, hdr, frame, len));
 }
 
+/* Inside the tunnel when there is one, with no outer checksum. */
 static LAB_UNUSED void lab_inject_hdr(struct virtio_net_hdr hdr, const uint8_t *frame, uint32_t len)
 {
-    model_take(&lab.dev, MODEL_RX);
-    assert_true(model_receive(&lab.dev, hdr, frame, len));
+    static uint8_t outer[70000];
+    if (!lab.tunnel) {
+        lab_inject_raw(hdr, frame, len);
+        return;
+    }
+    memcpy(outer, lab_guest_mac, 6);
+    memcpy(outer + 6, lab_peer_mac, 6);
+    lab_put16(outer + 12, 0x0800);
+    memset(outer + 14, 0, 36);
+    outer[14] = 0x45;
+    lab_put16(outer + 16, 36 + len);
+    outer[22] = 64;
+    outer[23] = 17;
+    lab_put32(outer + 26, LAB_OUTER_PEER_IP);
+    lab_put32(outer + 30, LAB_OUTER_GUEST_IP);
+    lab_put16(outer + 24, 0xffffu & ~lab_sum(outer + 14, 20, 0));
+    lab_put16(outer + 34, 50000);
+    lab_put16(outer + 36, 4789);
+    lab_put16(outer + 38, 16 + len);
+    outer[42] = 8;
+    lab_put32(outer + 46, lab.vni << 8);
+    memcpy(outer + LAB_TUNNEL_BYTES, frame, len);
+    if (hdr.flags == VIRTIO_NET_HDR_F_NEEDS_CSUM) {
+        hdr.csum_start = (uint16_t)(hdr.csum_start + LAB_TUNNEL_BYTES);
+    }
+    lab_inject_raw(hdr, outer, len + LAB_TUNNEL_BYTES);
+}
+
+static LAB_UNUSED void lab_inject(const uint8_t *frame, uint32_t len)
+{
+    struct virtio_net_hdr hdr = {0};
+    lab_inject_hdr(hdr, frame, len);
 }
 
 /* One pass of the stack; the device does nothing. */
@@ -165,8 +243,13 @@ static LAB_UNUSED void lab_pass(void)
 {
     net_poll();
     if (lab.arp_reply_due) {
+        struct virtio_net_hdr hdr = {0};
         lab.arp_reply_due = false;
-        lab_inject(lab.arp_reply, 42);
+        if (lab.arp_reply_inner) {
+            lab_inject(lab.arp_reply, 42);
+        } else {
+            lab_inject_raw(hdr, lab.arp_reply, 42);
+        }
         net_poll();
     }
 }
@@ -195,6 +278,18 @@ static LAB_UNUSED void lab_elapse(uint64_t ms, bool serve)
 
 /* ---- open, close ---- */
 
+static LAB_UNUSED void lab_answer_at_once(void *ctx, const volatile void *addr, bool is_store)
+{
+    struct virtio_net_hdr hdr = {0};
+    (void)ctx;
+    (void)addr;
+    (void)is_store;
+    if (lab.arp_reply_due) {
+        lab.arp_reply_due = false;
+        lab_inject_raw(hdr, lab.arp_reply, 42);
+    }
+}
+
 static LAB_UNUSED void lab_open(struct model_options *opt, struct net_config *config)
 {
     struct net_config plain = {.ip = LAB_GUEST_IP, .netmask = 0xffffff00u};
@@ -204,12 +299,21 @@ static LAB_UNUSED void lab_open(struct model_options *opt, struct net_config *co
     /* The stack's timers of an earlier test lie in this one's past. */
     seam_advance_ns(lab_time_ns + 1000 * LAB_MS);
     lab.dev.on_frame = lab_on_frame;
+    memcpy(lab.guest_mac, lab_guest_mac, 6);
+    lab.vni = LAB_VNI;
     config = config != NULL ? config : &plain;
     config->transport = &lab.dev.base;
     config->link_deadline_ns = 100 * LAB_MS;
+    lab.tunnel = config->vxlan.on;
+    lab.outer_csum = config->vxlan.csum;
+    /* Opening a tunnel waits for an answer: the device and the peer work meanwhile. */
+    lab.dev.opt.serve = lab.tunnel;
+    lab.dev.on_access = lab.tunnel ? lab_answer_at_once : NULL;
     if (!net_open(config, &why)) {
         fail_msg("net_open: %s", why);
     }
+    lab.dev.opt.serve = false;
+    lab.dev.on_access = NULL;
     lab_serve();
     lab_forget_frames();
 }
@@ -249,7 +353,7 @@ static LAB_UNUSED void lab_close(void)
 /* IPv4 header for l4_len bytes that stand at frame + LAB_L4_OFFSET. */
 static LAB_UNUSED uint32_t lab_ip(uint8_t *frame, uint8_t protocol, uint32_t l4_len)
 {
-    memcpy(frame, lab_guest_mac, 6);
+    memcpy(frame, lab.guest_mac, 6);
     memcpy(frame + 6, lab_peer_mac, 6);
     lab_put16(frame + 12, 0x0800);
     uint8_t *ip = frame + LAB_IP_OFFSET;
