@@ -7,7 +7,7 @@
 void outcome_fail(struct outcome *outcome, enum sluice_exit code, const char *format, ...)
 {
     va_list args;
-    if (outcome->exit_code != SLUICE_EXIT_PASS) {
+    if (outcome->exit_code != SLUICE_EXIT_PASS && code != SLUICE_EXIT_INVARIANT) {
         return;
     }
     outcome->exit_code = code;

@@ -73,7 +73,8 @@ struct outcome {
     bool net_is_open;
 };
 
-/* The first failure stands; later ones are its consequences. Prints it. */
+/* The first failure stands; later ones are its consequences. But a broken invariant of the driver
+ * stands above all. Prints it. */
 void outcome_fail(struct outcome *outcome, enum sluice_exit code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -283,6 +283,17 @@ static void test_json_of_failures(void **state)
     cJSON_Delete(json);
 }
 
+static void test_which_failure_stands(void **state)
+{
+    (void)state;
+    outcome_fail(&outcome, SLUICE_EXIT_PEER, "the cause");
+    outcome_fail(&outcome, SLUICE_EXIT_INVALID, "its consequence");
+    assert_string_equal(outcome.reason, "the cause");
+    outcome_fail(&outcome, SLUICE_EXIT_INVARIANT, "the ledger");
+    assert_int_equal(outcome.exit_code, SLUICE_EXIT_INVARIANT);
+    assert_string_equal(outcome.reason, "the ledger");
+}
+
 static void test_json_of_bidir_and_tcp(void **state)
 {
     (void)state;
@@ -325,6 +336,7 @@ int main(void)
         cmocka_unit_test_setup(test_json_of_a_pass, set_up),
         cmocka_unit_test_setup(test_json_keeps_64_bits, set_up),
         cmocka_unit_test_setup(test_json_of_failures, set_up),
+        cmocka_unit_test_setup(test_which_failure_stands, set_up),
         cmocka_unit_test_setup(test_json_of_bidir_and_tcp, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
