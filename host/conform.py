@@ -29,7 +29,6 @@ from vm import MEMORY, REPORT_START, VmSpec, qemu_argv
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ELF, BACKEND = os.path.join(ROOT, "build", "sluice.elf"), os.path.join(ROOT, "build", "strict-backend")
 SOCKET, REPORT = "/run/sluice-strict.sock", "/run/sluice-strict.json"
-ECHO = "3000,1000,48"  # datagrams, bytes, at most so many without an echo
 LISTEN_S, CASE_S, END_S = 10.0, 45.0, 5.0
 FAULT_ECHO_SHARE = 0.5  # of the datagrams, that must come back although the device misbehaves
 
@@ -45,6 +44,7 @@ class Case:
     fault: bool = False
     iperf: str = ""
     device: tuple = ()
+    echo: str = "3000,1000,48"  # datagrams, bytes, at most so many without an echo
 
 
 def _set(*words):
@@ -65,7 +65,7 @@ CASES = (
     Case("nothing but VERSION_1", tuple(w for f in ("csum", "guest_csum", "host_tso4", "guest_tso4", "mrg_rxbuf",
                                                     "indirect", "event_idx") for w in ("--without", f))),
     Case("large rings", device=("rx_queue_size=1024", "tx_queue_size=1024")),
-    Case("small ring", guest=("tx.size=16",)),
+    Case("small ring", guest=("tx.size=16",), echo="1000,1000,2"),
     Case("UDP into iperf3", iperf="udp"),
     Case("TCP into iperf3", iperf="tcp"),
     Case("used id out of range", _set("used_id_range=1500"), fault=True),
@@ -123,7 +123,7 @@ def _backend_argv(case):
     argv = [BACKEND, "--socket", SOCKET, "--report", REPORT, "--mac", GUEST_MAC, *case.backend]
     if case.iperf:
         return [*argv, "--tap", "tap0", "--seconds", str(int(CASE_S))]
-    return [*argv, "--guest-ip", GUEST_IP, "--ip", EXT_IP, "--echo", ECHO, "--seconds", str(int(CASE_S))]
+    return [*argv, "--guest-ip", GUEST_IP, "--ip", EXT_IP, "--echo", case.echo, "--seconds", str(int(CASE_S))]
 
 
 def _guest_words(case):

@@ -62,6 +62,13 @@ static void malformed_frames(void **state)
     assert_int_equal(tx.drops[VIRTIO_NET_TX_DROP_MALFORMED], 3);
     assert_int_equal(host.tx_seen, 1);
     case_end();
+    strict_options_default(&opt);
+    opt.offered &= ~strict_bit(F_HOST_TSO4);
+    case_init(&opt);
+    case_open(NULL);
+    assert_int_equal(host_send_tso(&host, 5000, 3, 1448), VIRTIO_NET_FATAL);
+    assert_int_equal(host_send_tso(&host, 1200, 3, 1448), VIRTIO_NET_FATAL);
+    case_end();
 }
 
 static void receive_with(const struct strict_net_hdr *hdr, uint32_t payload_bytes)
