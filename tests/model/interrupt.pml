@@ -2,8 +2,10 @@
 /*
  * Interrupt: a used buffer is seen by the driver although the driver halts whenever it may.
  *
- * Stands for drivers/virtqueue_split.c: vq_arm, vq_disarm, vq_reclaim; drivers/virtio_net.c:
- * virtio_net_arm, virtio_net_disarm; net/net.c: idle. Sections 2.7.7.1 and 2.7.14.
+ * Sections 2.7.7.1 and 2.7.14. Stands for
+ *     drivers/virtqueue_split.c: vq_pending, vq_reclaim, vq_arm, vq_arm_unchecked, vq_disarm
+ *     drivers/virtio_net_poll.c: virtio_net_arm, virtio_net_disarm, virtio_net_irq_pending
+ *     net/net.c: idle
  *
  * The device polls the available ring here (kicks are in kick.pml), completes in any order and in batches
  * of any size, interrupts late, or without need, and stops at any time, for ever: no later completion

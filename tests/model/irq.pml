@@ -4,7 +4,9 @@
  * delivered; the handler sets a flag and returns; hlt ends with any interrupt.
  *
  * Instructions between cli and sti;hlt are one step: that is what "interrupts off" means on one core.
- * Stands for net/net.c: idle, virtio_net_irq_pending, and the handler.
+ * Stands for
+ *     drivers/virtio_net_poll.c: virtio_net_arm, virtio_net_irq_pending
+ *     net/net.c: idle
  */
 bool irq_flag;
 bool watching; /* interrupts count: from the clearing of irq_flag to the end of the halt */
@@ -54,8 +56,8 @@ inline IDLE_HALT()
 
 /*
  * Arming, one protocol for every queue: ask for an interrupt after armed_after more completions, full barrier,
- * look again; if they are there, withdraw the request and go on. Stands for drivers/virtqueue_split.c:
- * vq_arm, vq_arm_unchecked, vq_disarm.
+ * look again; if they are there, withdraw the request and go on. Stands for
+ *     drivers/virtqueue_split.c: vq_arm, vq_arm_unchecked, vq_disarm
  */
 byte armed_after;
 

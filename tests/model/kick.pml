@@ -2,8 +2,9 @@
 /*
  * Kick: a queued buffer is taken by the device although the device sleeps whenever it may.
  *
- * Stands for drivers/virtqueue_split.c: vq_add, vq_publish, vq_kick, vq_reclaim. Completions are
- * polled here; interrupts are in interrupt.pml. Section 2.7.13 (order of exposing), 2.7.10 (suppression).
+ * Sections 2.7.13 (order of exposing) and 2.7.10 (suppression). Completions are polled here; interrupts are in
+ * interrupt.pml. Stands for
+ *     drivers/virtqueue_split.c: vq_add, vq_publish, vq_kick, device_wants_kick, vq_pending, vq_reclaim
  *
  * The device polls with notifications suppressed or not, takes any number, completes in any order, shows
  * completions in batches of any size, moves avail_event early or late, then enables notifications, fence,

@@ -5,8 +5,11 @@
  *
  *    pool --refill, publish, kick--> ring --device--> used --poll--> held by the stack --return--> pool
  *
- * Stands for drivers/virtio_net_rx.c: virtio_net_rx_poll, rx_refill, rx_kick, virtio_net_rx_return;
- * drivers/virtqueue_split.c: vq_publish, vq_kick, vq_arm, vq_disarm; net/net.c: the poll pass and idle.
+ * Stands for
+ *     drivers/virtio_net_rx.c: virtio_net_rx_poll, rx_refill, rx_kick, virtio_net_rx_return
+ *     drivers/virtio_net_poll.c: virtio_net_arm, virtio_net_disarm, virtio_net_irq_pending
+ *     drivers/virtqueue_split.c: vq_add, vq_publish, vq_kick, vq_reclaim, vq_arm, vq_disarm
+ *     net/net.c: net_poll, idle
  *
  * The pool holds exactly one ring of buffers here, so the stack can empty it. A stack that holds buffers
  * has a timer or a reader that gives them back at some time; nothing else wakes the halted driver but an

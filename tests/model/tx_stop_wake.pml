@@ -6,9 +6,12 @@
  *    app -> gate (not stopped) -> add -> free < STOP: stop, publish, kick, arm, fence, look again
  *    poll loop: reclaim -> end of batch, stopped and free >= WAKE: wake -> app -> flush -> arm -> halt
  *
- * Stands for drivers/virtio_net_tx.c: virtio_net_tx_add, tx_stop, virtio_net_tx_flush,
- * virtio_net_tx_reclaim, tx_wake; drivers/virtqueue_split.c: vq_publish, vq_kick, vq_arm, vq_disarm;
- * net/net.c: the poll pass and idle.
+ * Stands for
+ *     drivers/virtio_net_tx.c: virtio_net_tx_add, tx_stop_if_short, tx_stop, tx_arm, completions_to_wait_for
+ *     drivers/virtio_net_tx.c: virtio_net_tx_flush, virtio_net_tx_reclaim, tx_wake_if_due
+ *     drivers/virtio_net_poll.c: virtio_net_arm, virtio_net_disarm, virtio_net_irq_pending
+ *     drivers/virtqueue_split.c: vq_add, vq_publish, vq_kick, vq_reclaim, vq_arm, vq_disarm
+ *     net/net.c: net_poll, idle
  *
  * Both sides sleep here: the device needs kicks, the driver needs interrupts. The gate admits a unit of
  * one to UNIT frames (the fragments of a datagram); once admitted, the whole unit is added. The
