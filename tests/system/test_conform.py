@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The booted image under the strict device over vhost-user, with and without faults.
+
+    guest driver --- rings in shared memory --- build/strict-backend --- echo, or tap0 -> br0 -> veth -> iperf3
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LIMIT_S = 150
+
+
+def conform(*words):
+    done = subprocess.run([sys.executable, "-B", os.path.join(ROOT, "host", "conform.py"), "--json", "-", *words],
+                          cwd=ROOT, check=False, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    if not done.stdout.strip():
+        pytest.fail(done.stderr.strip() or "no word from conform.py")
+    return json.loads(done.stdout), done
+
+
+@pytest.mark.parametrize("word", ["as QEMU", "at random", "batches of one", "polls", "no EVENT_IDX", "nothing but",
+                                  "small ring", "iperf3"])  # fmt: skip
+def test_no_clause_is_violated(word):
+    """Traffic both ways, 0 violations, nothing lost."""
+    report, done = conform(word)
+    assert report["ok"], done.stderr
+    for row in report["rows"]:
+        assert row["violations"] == []
+        assert row["clauses_checked"] >= 75
+        assert row["tx_frames"] > 300 and row["rx_packets"] > 10
+
+
+@pytest.mark.parametrize("word", ["used id out", "used index", "lengths", "num_buffers", "kicks lost"])
+def test_a_fault_is_survived(word):
+    """The device misbehaves: the driver recovers, and violates nothing meanwhile."""
+    report, done = conform(word)
+    assert report["ok"], done.stderr
+    for row in report["rows"]:
+        assert row["faults_done"] > 0
+        assert row["violations"] == []
+        if word.startswith("used"):
+            assert row["starts"] > 2  # the rings were set up anew
+
+
+def test_a_case_that_does_not_exist():
+    report, done = conform("no such case at all")
+    assert done.returncode == 4
+    assert "as QEMU does" in report["verdict"]
