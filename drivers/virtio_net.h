@@ -256,7 +256,7 @@ uint64_t virtio_net_next_deadline_ns(const struct virtio_net *dev, uint64_t now_
 
 enum virtio_net_tx_drop {
     VIRTIO_NET_TX_DROP_RESERVE_EXHAUSTED,
-    VIRTIO_NET_TX_DROP_POLICY, /* the fault policy "drop" */
+    VIRTIO_NET_TX_DROP_POLICY,    /* the fault policy "drop" */
     VIRTIO_NET_TX_DROP_MALFORMED, /* frame too long, no segment */
     VIRTIO_NET_TX_DROPS,
 };
