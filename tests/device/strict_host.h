@@ -50,6 +50,7 @@ struct strict_host {
 
     struct host_frame frames[HOST_FRAMES];
     uint32_t next_frame;
+    uint16_t by_sequence[HOST_FRAMES]; /* the frame that has a number, by the number's low bits */
     uint32_t tx_sequence, tx_done, tx_aborted, tx_again, tx_fatal, tx_wakes;
     uint32_t tx_seen;  /* frames that came out of the device, and were what was sent */
     uint32_t tx_wrong; /* and were not */
