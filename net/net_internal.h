@@ -37,7 +37,6 @@ struct net_state {
     bool tx_wake_pending; /* tx_wake came and TCP has not been told yet */
     bool tcp_refused;     /* a segment was refused since TCP was last looked at */
     bool tx_is_data;      /* what is being output passed the gate of a socket */
-    bool tx_aborting;     /* inside tx_done of an aborted frame */
     uint16_t csum_flags;  /* of the netif, without the switches for one frame */
     struct net_tunnel_frame tunnel;
     uint16_t rx_csum_start;  /* of the packet that comes in, when its sum is still open; else 0 */
@@ -129,6 +128,8 @@ bool sock_run_writable(void);
 bool sock_any_waiting(void);
 /* A frame that is, or is cut from, a socket's datagram was placed in the ring. */
 void sock_udp_mark_taken(struct pbuf *p);
+/* It came back unsent. */
+void sock_udp_mark_aborted(struct pbuf *p);
 /* An ICMP error about a datagram or segment of ours; ports in host order. */
 void sock_icmp_error(uint8_t protocol, uint16_t local_port, uint32_t remote_ip,
                      uint16_t remote_port, uint8_t code);

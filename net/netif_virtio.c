@@ -276,7 +276,6 @@ static void tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
     (void)ctx;
     (void)queue;
     void *what = (void *)((uintptr_t)cookie & ~(uintptr_t)COOKIE_BITS);
-    net.tx_aborting = aborted;
     if (((uintptr_t)cookie & COOKIE_JOINED) != 0) {
         net_tcp_in_flight_add(offload_tcp(what), -1);
         offload_done(what);
@@ -284,9 +283,11 @@ static void tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
         if (((uintptr_t)cookie & COOKIE_TCP_DATA) != 0) {
             net_tcp_in_flight_add(data_tcp_of(what), -1);
         }
+        if (aborted) {
+            sock_udp_mark_aborted(what);
+        }
         pbuf_free(what);
     }
-    net.tx_aborting = false;
 }
 
 static void tx_wake(void *ctx, unsigned queue)

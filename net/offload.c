@@ -104,8 +104,12 @@ static bool hold_first(struct pbuf *p, uint16_t payload_bytes)
     const struct tcp_hdr *tcp = tcp_of(p->payload);
     uint16_t header_bytes = (uint16_t)(TCP_OFFSET_BYTES + TCPH_HDRLEN_BYTES(tcp));
     uint16_t descs = virtio_net_tx_cost_descs(net.dev, VIRTIO_NET_TX_MAX_PIECES, true);
-    if (p->len < header_bytes || !virtio_net_tx_reserve(net.dev, NET_QUEUE, descs)) {
+    if (p->len < header_bytes) {
         return false;
+    }
+    if (!virtio_net_tx_reserve(net.dev, NET_QUEUE, descs)) {
+        descs =
+            0; /* only a policy that breaks the promise says no: its add shows what that costs */
     }
     held.first = p;
     held.frame = NULL;
@@ -246,11 +250,13 @@ void offload_flush(void)
     struct offload_frame *frame = held.frame;
     unsigned segments = frame->n_segments;
     held.frame = NULL;
+    net_tcp_in_flight_add(tcp_of(frame->header), 1);
+    /* The frame may be gone when this returns: a policy may drop it at once. */
     if (virtio_net_tx_add(net.dev, NET_QUEUE, &out) == VIRTIO_NET_OK) {
-        net_tcp_in_flight_add(tcp_of(frame->header), 1);
         net.stats.tso_frames++;
         net.stats.tso_segments += segments;
     } else {
+        net_tcp_in_flight_add(tcp_of(frame->header), -1);
         offload_done(frame);
     }
 }

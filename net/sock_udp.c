@@ -35,7 +35,7 @@ struct udp_buf {
     uint32_t true_bytes, capacity_bytes;
     uint32_t len_bytes; /* payload of its last use */
     bool taken;         /* placed in the ring at least in part */
-    bool committed;
+    bool committed, aborted;
     _Alignas(16) uint8_t headroom[HEADROOM_BYTES];
     uint8_t payload[];
 };
@@ -109,6 +109,7 @@ static void buf_arm(struct udp_buf *buf, size_t len)
     buf->len_bytes = (uint32_t)len;
     buf->taken = false;
     buf->committed = false;
+    buf->aborted = false;
     p->next = NULL;
     p->payload = buf->payload;
     p->len = p->tot_len = (uint16_t)len;
@@ -126,7 +127,7 @@ static void buf_free(struct pbuf *p)
     sock->charged_bytes -= buf->true_bytes;
     sock->stats.credited_bytes += buf->true_bytes;
     net.credited_bytes += buf->true_bytes;
-    if (buf->taken && net.tx_aborting) {
+    if (buf->taken && buf->aborted) {
         sock->stats.aborted++;
     } else if (buf->taken) {
         sock->stats.consumed++;
@@ -147,27 +148,40 @@ static void buf_free(struct pbuf *p)
     sock_release(sock);
 }
 
+/* The datagram that a frame is, or is a fragment of; NULL: of no socket. */
+static struct udp_buf *buf_of(struct pbuf *p)
+{
+    if ((p->flags & PBUF_FLAG_IS_CUSTOM) != 0) {
+        return sock_udp_headroom_start(p) != NULL ? (struct udp_buf *)p : NULL;
+    }
+    /* A fragment: lwIP's header, then a reference to part of the datagram. */
+    struct pbuf *part = p->next;
+    if (part == NULL || (part->flags & PBUF_FLAG_IS_CUSTOM) == 0) {
+        return NULL;
+    }
+    p = ((struct pbuf_custom_ref *)part)->original;
+    bool ours = p != NULL && (p->flags & PBUF_FLAG_IS_CUSTOM) != 0;
+    return ours && sock_udp_headroom_start(p) != NULL ? (struct udp_buf *)p : NULL;
+}
+
 void sock_udp_mark_taken(struct pbuf *p)
 {
-    if (sock_udp_headroom_start(p) == NULL || (p->flags & PBUF_FLAG_IS_CUSTOM) == 0) {
-        /* A fragment: lwIP's header, then a reference to part of the datagram. */
-        struct pbuf *part = p->next;
-        if (part == NULL || (part->flags & PBUF_FLAG_IS_CUSTOM) == 0) {
-            return;
-        }
-        p = ((struct pbuf_custom_ref *)part)->original;
-        if (p == NULL || (p->flags & PBUF_FLAG_IS_CUSTOM) == 0 ||
-            sock_udp_headroom_start(p) == NULL) {
-            return;
-        }
+    struct udp_buf *buf = buf_of(p);
+    if (buf == NULL || buf->taken) {
+        return;
     }
-    struct udp_buf *buf = (struct udp_buf *)p;
-    if (!buf->taken) {
-        buf->taken = true;
-        buf->owner->stats.queued++;
-        if (buf->committed) {
-            net.arp_pending_ip = 0; /* its address came */
-        }
+    buf->taken = true;
+    buf->owner->stats.queued++;
+    if (buf->committed) {
+        net.arp_pending_ip = 0; /* its address came */
+    }
+}
+
+void sock_udp_mark_aborted(struct pbuf *p)
+{
+    struct udp_buf *buf = buf_of(p);
+    if (buf != NULL) {
+        buf->aborted = true;
     }
 }
 
