@@ -113,6 +113,7 @@ void tx_stop(struct virtio_net *dev)
     }
     tx->stopped = true;
     tx->stats.stops++;
+    vq_note(&tx->vq, RING_STOP, tx_room(tx), 0, 0);
     tx->stopped_at_ns = clock_now_ns();
     virtio_net_tx_flush(dev, VIRTIO_NET_TX_QUEUE);
     (void)tx_arm(dev, true);
@@ -140,6 +141,7 @@ void tx_wake_if_due(struct virtio_net *dev)
     if (!tx_wake_due(tx)) {
         return;
     }
+    vq_note(&tx->vq, RING_WAKE, tx_room(tx), 0, 0);
     tx->stopped = false;
     tx->stats.wakes++;
     tx->stats.full_ns += clock_now_ns() - tx->stopped_at_ns;
@@ -154,6 +156,7 @@ bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned queue, uint16_t desc
     if (tx_room(tx) < descs + tx->stats.reserve_descs) {
         return false;
     }
+    vq_note(&tx->vq, RING_CALL_RESERVE, descs, 0, 0);
     tx->set_aside = (uint16_t)(tx->set_aside + descs);
     tx_stop_if_short(dev);
     return true;
@@ -163,6 +166,7 @@ void virtio_net_tx_unreserve(struct virtio_net *dev, unsigned queue, uint16_t de
 {
     (void)queue;
     invariant(descs <= dev->tx.set_aside);
+    vq_note(&dev->tx.vq, RING_CALL_UNRESERVE, descs, 0, 0);
     dev->tx.set_aside = (uint16_t)(dev->tx.set_aside - descs);
 }
 
@@ -177,6 +181,10 @@ static bool frame_is_sound(const struct virtio_net *dev, const struct virtio_net
         return false;
     }
     for (uint16_t i = 0; i < frame->n_segs; i++) {
+        /* A descriptor of length 0 breaks devices; and a sum that wraps would be a short frame. */
+        if (frame->segs[i].len_bytes == 0 || frame->segs[i].len_bytes > VIRTIO_NET_GSO_MAX_BYTES) {
+            return false;
+        }
         bytes += frame->segs[i].len_bytes;
     }
     if (frame->gso != VIRTIO_NET_TX_PLAIN) {
@@ -265,7 +273,9 @@ enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned queue,
         return VIRTIO_NET_FATAL;
     }
     uint16_t cost = tx_frame_cost(dev, frame);
-    if (!frame_is_sound(dev, frame) || cost > tx->vq.size) {
+    uint32_t chain = frame->n_segs + (header_in_headroom(frame) ? 0u : 1u);
+    /* 2.7.5.3.1: no chain is longer than the queue, neither in a table of its own. */
+    if (!frame_is_sound(dev, frame) || chain > tx->vq.size) {
         tx->stats.drops[VIRTIO_NET_TX_DROP_MALFORMED]++;
         return VIRTIO_NET_FATAL;
     }
@@ -290,6 +300,7 @@ unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned queue, unsigned 
     if (dev->dead) {
         return 0;
     }
+    vq_note(&tx->vq, RING_CALL_POLL, budget, 0, 0);
     while (n < budget && vq_reclaim(&tx->vq, &done)) {
         n++;
         tx->stats.completed++;

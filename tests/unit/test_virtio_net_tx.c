@@ -453,6 +453,45 @@ static void test_malformed(void **state)
     rig_free(rig);
 }
 
+/* 2.7.5.3.1: a table beside the ring costs one descriptor and is still no longer than the ring. Nor
+ * is a piece empty, or the sum of the pieces beyond what a number holds. */
+static void test_malformed_pieces(void **state)
+{
+    struct rig *rig = rig_on(true, true);
+    static uint8_t bytes[2048];
+    struct virtio_net_seg segs[VIRTIO_NET_TX_MAX_PIECES];
+    struct virtio_net_tx_frame frame = {
+        .segs = segs, .n_segs = 8, .headroom_bytes = 64, .cookie = &rig->frames[0]};
+
+    (void)state;
+    rig->opt.size_descs[1] = 8;
+    assert_true(rig_open(rig));
+    for (unsigned i = 0; i < VIRTIO_NET_TX_MAX_PIECES; i++) {
+        segs[i] = (struct virtio_net_seg){bytes + 64, 60};
+    }
+    for (uint16_t n = 9; n <= VIRTIO_NET_TX_MAX_PIECES; n++) {
+        frame.n_segs = n;
+        expect_malformed(rig, &frame);
+    }
+    frame.n_segs = 8;
+    frame.headroom_bytes = 0;
+    expect_malformed(rig, &frame);
+    frame.headroom_bytes = 64;
+    segs[3].len_bytes = 0;
+    expect_malformed(rig, &frame);
+    segs[3].len_bytes = 0xffffffff;
+    segs[4].len_bytes = 61;
+    expect_malformed(rig, &frame);
+    segs[3].len_bytes = 60;
+    rig->frames[0].in_use = true;
+    assert_int_equal(virtio_net_tx_add(rig->dev, Q, &frame), VIRTIO_NET_OK);
+    virtio_net_tx_flush(rig->dev, Q);
+    model_serve(&rig->device);
+    virtio_net_tx_reclaim(rig->dev, Q, 64);
+    assert_true(rig_at_rest(rig));
+    rig_free(rig);
+}
+
 /* ---- kicks and interrupts ---- */
 
 static void test_one_kick_a_batch(void **state)
@@ -605,6 +644,7 @@ int main(void)
         cmocka_unit_test(test_unexpected_full_is_counted),
         cmocka_unit_test(test_frames_arrive),
         cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_malformed_pieces),
         cmocka_unit_test(test_one_kick_a_batch),
         cmocka_unit_test(test_spurious_interrupts),
         cmocka_unit_test(test_policies),
