@@ -10,6 +10,7 @@ from dataclasses import replace
 import accel
 import demo
 import options
+import pcap
 import plot
 import report
 import reproduce
@@ -36,7 +37,7 @@ def outside(args, argv):
     """Checks that need no namespace come first, so that their message is the only thing that happens."""
     if os.path.realpath(ROOT).startswith("/run/"):
         raise SluiceError(EXIT_PEER, f"{ROOT} is below /run, which a private one will hide: move the checkout")
-    fds = []
+    fds, capture = [], None
     if args.command != "lab":
         _require_image(DISK if args.boot == BOOT_EFI else ELF)
         if args.command == "reproduce" and args.report == "stopwake":
@@ -45,11 +46,14 @@ def outside(args, argv):
         if args.json and args.json != "-":
             fds.append(_open_output("--json", args.json, JSON_FD_VARIABLE))
         if args.command == "run" and args.pcap:
-            fds.append(_open_output("--pcap", args.pcap, PCAP_FD_VARIABLE))
+            capture = pcap.Capture(_open_output("--pcap", args.pcap, PCAP_FD_VARIABLE), args.pcap)
+            os.environ[PCAP_FD_VARIABLE] = str(capture.fd)
+            fds.append(capture.fd)
         if args.command == "reproduce" and args.plot:
             plot.check(args.plot)
             fds.append(_open_output("--plot", args.plot, PLOT_FD_VARIABLE))
-    return sandbox.enter([sys.executable, "-B", sys.argv[0], *argv], fds)
+    code = sandbox.enter([sys.executable, "-B", sys.argv[0], *argv], fds)
+    return capture.finish(code) if capture else code
 
 
 def _open_output(option, path, variable):

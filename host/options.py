@@ -148,7 +148,7 @@ def _add_test(p):
     g.add_argument("--fault", action="append", type=fault, default=[], metavar="NAME@S[:DURATION]",
                    help="break something S seconds after the guest's first line: "
                    + "; ".join(f"{k}: {v}" for k, v in faults.MEANING.items()) + " (repeatable)")  # fmt: skip
-    g.add_argument("--pcap", metavar="FILE", help="capture all frames of the guest (QEMU's filter-dump)")
+    g.add_argument("--pcap", metavar="FILE", help="capture all frames of the guest, as the tap has them (Ethernet pcap)")
     g.add_argument("--busy", action="store_true", help="let the server be busy with another client")
 
 

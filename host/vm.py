@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import disk
 import shell
 from errors import EXIT_DRIVER, EXIT_PEER, SluiceError
+from pcap import SNAPLEN_BYTES
 from qmp import Qmp
 
 QEMU = "qemu-system-x86_64"
@@ -51,7 +52,7 @@ class VmSpec:
     tap: str = "tap0"
     sndbuf: int | None = None  # bytes; None: no limit
     device_options: tuple = ()  # further words for -device virtio-net-pci
-    pcap: str | None = None  # file for QEMU's own filter-dump
+    pcap: str | None = None  # where QEMU's own filter-dump goes
     silence_s: float = SILENCE_S
 
 
@@ -74,7 +75,7 @@ def qemu_argv(spec):
     device = ["virtio-net-pci", "netdev=n0", "id=net0", f"mac={spec.mac}", "disable-legacy=on", "romfile="]
     argv += ["-device", ",".join([*device, *spec.device_options])]
     if spec.pcap:
-        argv += ["-object", f"filter-dump,id=dump0,netdev=n0,file={spec.pcap}"]
+        argv += ["-object", f"filter-dump,id=dump0,netdev=n0,maxlen={SNAPLEN_BYTES},file={spec.pcap}"]
     if spec.boot == BOOT_EFI:
         code = next((path for path in OVMF_CODE if os.path.exists(path)), None)
         if code is None:
