@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * A driver on a device whose acts are the fuzzer's input, and a user that checks what the driver
+ * promises whatever the device does.
+ *
+ *     input -> acts of the user   -> driver -> [rings of 16] -> acts of the device <- input
+ *
+ * Drivers of several forms are opened once; an input begins with one of them as it was after
+ * opening. It ends with everything given back, a reset, traffic both ways as on the first day, and
+ * a close after which all balances.
+ */
+#ifndef SLUICE_TESTS_FUZZ_RING_RIG_H
+#define SLUICE_TESTS_FUZZ_RING_RIG_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "boot/mem.h"
+#include "drivers/virtio_net_impl.h"
+#include "tests/device/seams.h"
+#include "tests/device/snapshot.h"
+#include "tests/fuzz/input.h"
+
+#define RING_DESCS     16u
+#define FRAMES         64u
+#define SEG_BYTES      4096u
+#define HEADROOM_BYTES 64u
+#define DOORBELL_PHYS  0xfeb00000ull
+#define RX             0u
+#define TX             1u
+#define Q              0u
+#define MAX_ACTS       256u
+#define MAX_VARIANTS   8u
+/* Resets without a completion between them that a device may cost before it is given up. */
+#define RESETS_BEFORE_DEATH 8u
+
+#define CHECK(holds)                                                                               \
+    do {                                                                                           \
+        if (!(holds)) {                                                                            \
+            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #holds);             \
+            abort();                                                                               \
+        }                                                                                          \
+    } while (0)
+
+struct rig_queue {
+    struct vq_desc *desc;
+    struct vq_avail *avail;
+    struct vq_used *used;
+    uint16_t size, avail_seen, used_idx;
+    uint16_t held[RING_DESCS];
+    unsigned n_held;
+    bool mine[RING_DESCS];
+};
+
+/* What the device answers at the next start. */
+struct rig_answers {
+    bool reset_never, refuse_features, refuse_queue, refuse_vectors, needs_reset;
+    uint8_t reset_reads, config_changes;
+    uint64_t features_gone;
+};
+
+struct rig {
+    struct virtio_transport base;
+    struct irq_line lines[3];
+    uint64_t features;
+    uint8_t status, generation;
+    uint16_t link_status;
+    unsigned resets, reset_reads_left;
+    bool refused; /* a restart was refused by the device */
+    bool tainted; /* a nonsense since the last reset: what the device has is unknown */
+    struct rig_answers say;
+    struct rig_queue q[2];
+    uint16_t scribble_in; /* loads of the driver until one finds another value, 0: none */
+    uint32_t scribble;
+
+    struct virtio_net *dev;
+    bool frames[FRAMES]; /* out */
+    unsigned n_out;
+    uint64_t done, aborted, wakes, rx_packets;
+    bool keep_rx;
+    struct rx_buf *kept[2 * RING_DESCS];
+    unsigned n_kept;
+    uint16_t set_aside;
+};
+
+struct rig_variant {
+    uint64_t features;
+    enum virtio_net_policy policy;
+    uint32_t max_datagram_bytes;
+};
+
+typedef void rig_act(struct rig *rig, struct input *in);
+
+/* Where all segments lie, behind room for a header. Nobody reads what is in there. */
+static uint8_t rig_memory[HEADROOM_BYTES + SEG_BYTES];
+
+/* ---- the device as a transport ---- */
+
+static struct rig *rig_of(struct virtio_transport *transport)
+{
+    return (struct rig *)transport;
+}
+
+static uint8_t rig_status(struct virtio_transport *transport)
+{
+    struct rig *rig = rig_of(transport);
+    if (rig->reset_reads_left != 0) {
+        rig->reset_reads_left--;
+        return VIRTIO_STATUS_ACKNOWLEDGE;
+    }
+    return rig->status;
+}
+
+static void rig_set_status(struct virtio_transport *transport, uint8_t value)
+{
+    struct rig *rig = rig_of(transport);
+    if (value == 0) {
+        rig->resets++;
+        rig->reset_reads_left = rig->say.reset_reads;
+        rig->refused |= rig->say.reset_reads != 0; /* it may take too long */
+        rig->tainted = false;
+        memset(rig->q, 0, sizeof(rig->q));
+        rig->status = rig->say.reset_never ? rig->status : 0;
+        rig->refused |= rig->say.reset_never;
+        return;
+    }
+    if ((value & VIRTIO_STATUS_FEATURES_OK) != 0 && rig->say.refuse_features) {
+        value &= (uint8_t)~VIRTIO_STATUS_FEATURES_OK;
+        rig->refused = true;
+    }
+    if ((value & VIRTIO_STATUS_DRIVER_OK) != 0 && rig->say.needs_reset) {
+        value |= VIRTIO_STATUS_NEEDS_RESET;
+        rig->refused = true;
+    }
+    rig->status = value;
+}
+
+static uint64_t rig_features(struct virtio_transport *transport)
+{
+    struct rig *rig = rig_of(transport);
+    rig->refused |= (rig->features & rig->say.features_gone) != 0;
+    return rig->features & ~rig->say.features_gone;
+}
+
+static void rig_set_features(struct virtio_transport *transport, uint64_t features)
+{
+    CHECK((features & ~rig_of(transport)->features) == 0);
+    CHECK((rig_of(transport)->status & VIRTIO_STATUS_FEATURES_OK) == 0);
+}
+
+static bool rig_setup_interrupts(struct virtio_transport *transport)
+{
+    rig_of(transport)->refused |= rig_of(transport)->say.refuse_vectors;
+    return !rig_of(transport)->say.refuse_vectors;
+}
+
+static uint16_t rig_queue_size(struct virtio_transport *transport, uint16_t queue)
+{
+    (void)transport;
+    return queue < 2 ? RING_DESCS : 0;
+}
+
+static bool rig_queue_enable(struct virtio_transport *transport, uint16_t queue,
+                             const struct virtio_queue_setup *setup, struct vq_doorbell *doorbell)
+{
+    struct rig *rig = rig_of(transport);
+    struct rig_queue *q = &rig->q[queue];
+
+    CHECK(setup->size_descs == RING_DESCS && (rig->status & VIRTIO_STATUS_DRIVER_OK) == 0);
+    if (rig->say.refuse_queue) {
+        rig->refused = true;
+        return false;
+    }
+    *q = (struct rig_queue){.size = setup->size_descs};
+    q->desc = seam_ram(setup->desc_dma, sizeof(struct vq_desc) * q->size);
+    q->avail = seam_ram(setup->avail_dma, 6u + 2u * q->size);
+    q->used = seam_ram(setup->used_dma, 6u + 8u * q->size);
+    CHECK(q->desc != NULL && q->avail != NULL && q->used != NULL);
+    *doorbell = (struct vq_doorbell){mem_map_mmio(DOORBELL_PHYS + 4u * queue, 2), queue};
+    return true;
+}
+
+static uint32_t rig_config_read(struct virtio_transport *transport, uint32_t offset, unsigned bytes)
+{
+    struct rig *rig = rig_of(transport);
+    uint8_t space[12] = {0x52, 0x54, 0, 1, 2, 3};
+    uint32_t value = 0;
+
+    memcpy(space + VIRTIO_NET_CFG_STATUS, &rig->link_status, 2);
+    if (rig->say.config_changes != 0) {
+        rig->say.config_changes--;
+        rig->generation++;
+        rig->refused = true;
+    }
+    CHECK(offset + bytes <= sizeof(space));
+    memcpy(&value, space + offset, bytes);
+    return value;
+}
+
+static uint32_t rig_generation(struct virtio_transport *transport)
+{
+    return rig_of(transport)->generation;
+}
+
+static void rig_closed(struct virtio_transport *transport)
+{
+    (void)transport;
+}
+
+static const struct virtio_transport_ops rig_transport = {
+    .status = rig_status,
+    .set_status = rig_set_status,
+    .device_features = rig_features,
+    .set_driver_features = rig_set_features,
+    .setup_interrupts = rig_setup_interrupts,
+    .queue_size = rig_queue_size,
+    .queue_enable = rig_queue_enable,
+    .config_read = rig_config_read,
+    .config_generation = rig_generation,
+    .close = rig_closed,
+};
+
+/* ---- seams ---- */
+
+static bool within(const volatile void *addr, const void *from, size_t bytes)
+{
+    return (uintptr_t)addr - (uintptr_t)from < bytes;
+}
+
+static bool is_used_ring(const struct virtqueue *vq, const volatile void *addr)
+{
+    return within(addr, vq->used, sizeof(struct vq_used) + 8u * vq->size + 2u);
+}
+
+/* The driver reads what the device writes, and writes what the device reads. */
+static void rig_shared(void *ctx, const volatile void *addr, unsigned bytes, bool is_store)
+{
+    struct rig *rig = ctx;
+    const struct virtqueue *rx = &rig->dev->rx.vq, *tx = &rig->dev->tx.vq;
+
+    if (is_store) {
+        const struct vq_memory *m = &tx->memory;
+        CHECK(within(addr, rx->memory.ring, vq_ring_bytes(RING_DESCS)) ||
+              within(addr, m->ring, vq_ring_bytes(RING_DESCS)) ||
+              within(addr, m->indirect, (size_t)RING_DESCS * m->indirect_descs * 16u));
+        return;
+    }
+    CHECK(is_used_ring(rx, addr) || is_used_ring(tx, addr) ||
+          within(addr, rig->dev->rx.bufs[0].addr,
+                 (size_t)rig->dev->rx.n_bufs * rig->dev->rx.buf_bytes));
+    if (rig->scribble_in != 0 && --rig->scribble_in == 0) {
+        uint32_t value = 0;
+        memcpy(&value, (const void *)(uintptr_t)addr, bytes);
+        value ^= rig->scribble;
+        memcpy((void *)(uintptr_t)addr, &value, bytes);
+        rig->tainted = true;
+    }
+}
+
+static void rig_kick(void *ctx, uint64_t phys, unsigned bytes, uint32_t value)
+{
+    struct rig *rig = ctx;
+    CHECK(bytes == 2 && value < 2 && phys == DOORBELL_PHYS + 4u * value);
+    CHECK((rig->status & VIRTIO_STATUS_DRIVER_OK) != 0);
+}
+
+/* A wait for the device ends by its limit, soon. */
+static void rig_relax(void *ctx)
+{
+    (void)ctx;
+    seam_advance_ns(RESET_TIMEOUT_NS / 8);
+}
+
+/* ---- what the driver tells ---- */
+
+static void rig_tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
+{
+    struct rig *rig = ctx;
+    (void)queue;
+    CHECK(within(cookie, rig->frames, sizeof(rig->frames)) && *(bool *)cookie);
+    *(bool *)cookie = false;
+    rig->n_out--;
+    rig->done += !aborted;
+    rig->aborted += aborted;
+}
+
+static void rig_tx_wake(void *ctx, unsigned queue)
+{
+    struct rig *rig = ctx;
+    rig->wakes++;
+    CHECK(!virtio_net_tx_stopped(rig->dev, queue));
+}
+
+static void rig_rx(void *ctx, unsigned queue, const struct virtio_net_rx_packet *packet)
+{
+    struct rig *rig = ctx;
+    uint32_t bytes = 0;
+
+    (void)queue;
+    CHECK(packet->n_pieces >= 1 && packet->n_pieces <= RING_DESCS);
+    rig->rx_packets++;
+    for (unsigned i = 0; i < packet->n_pieces; i++) {
+        const struct virtio_net_rx_piece *piece = &packet->pieces[i];
+        const struct rx_buf *buf = piece->buf;
+        uint32_t offset = (uint32_t)(piece->addr - buf->addr);
+        CHECK(offset == (i == 0 ? rig->dev->info.hdr_bytes : 0));
+        CHECK(piece->len_bytes != 0 && offset + piece->len_bytes <= rig->dev->rx.buf_bytes);
+        bytes += piece->len_bytes;
+        if (rig->keep_rx && rig->n_kept < 2 * RING_DESCS) {
+            rig->kept[rig->n_kept++] = piece->buf;
+        } else {
+            virtio_net_rx_return(rig->dev, piece->buf);
+        }
+    }
+    CHECK(bytes == packet->len_bytes && bytes >= ETH_HEADER_BYTES);
+    CHECK(!packet->csum_partial ||
+          (uint32_t)packet->csum_start + packet->csum_offset + 2u <= packet->len_bytes);
+    CHECK(rig->dev->info.rx_csum || (!packet->csum_partial && !packet->csum_valid));
+    CHECK(!packet->coalesced || (rig->dev->info.guest_tso && packet->gso_size_bytes != 0));
+}
+
+static void rig_link(void *ctx, bool up)
+{
+    CHECK(up == ((struct rig *)ctx)->dev->info.link_up);
+}
+
+static const struct virtio_net_ops rig_ops = {
+    .tx_done = rig_tx_done, .tx_wake = rig_tx_wake, .rx = rig_rx, .link = rig_link};
+
+/* ---- acts of the device ---- */
+
+/* A chain as the driver may write it: inside the ring, of memory, and no longer than the ring. */
+static void rig_walk(const struct rig *rig, unsigned queue, uint16_t head)
+{
+    const struct vq_desc *table = rig->q[queue].desc;
+    unsigned n = 0, limit = rig->q[queue].size, at = head;
+
+    if ((table[head].flags & VQ_DESC_F_INDIRECT) != 0) {
+        CHECK(queue == TX && table[head].flags == VQ_DESC_F_INDIRECT);
+        limit = table[head].len / (unsigned)sizeof(*table);
+        table = seam_ram(table[head].addr, table[head].len);
+        at = 0;
+        CHECK(table != NULL && limit >= 1 && limit <= RING_DESCS);
+    }
+    do {
+        CHECK(at < limit && n++ < limit);
+        CHECK(table[at].len != 0 && seam_ram(table[at].addr, 1) != NULL);
+        CHECK(((table[at].flags & VQ_DESC_F_WRITE) != 0) == (queue == RX));
+        CHECK((table[at].flags & VQ_DESC_F_INDIRECT) == 0);
+    } while ((table[at].flags & VQ_DESC_F_NEXT) != 0 && (at = table[at].next, true));
+}
+
+static void rig_take(struct rig *rig, unsigned queue)
+{
+    struct rig_queue *q = &rig->q[queue];
+
+    while (q->size != 0 && q->avail_seen != q->avail->idx) {
+        uint16_t head = q->avail->ring[q->avail_seen++ % q->size];
+        CHECK(head < q->size && (rig->tainted || !q->mine[head]));
+        rig_walk(rig, queue, head);
+        if (!q->mine[head] && q->n_held < q->size) {
+            q->mine[head] = true;
+            q->held[q->n_held++] = head;
+        }
+    }
+}
+
+static void rig_use(struct rig *rig, unsigned queue, uint32_t id, uint32_t len)
+{
+    struct rig_queue *q = &rig->q[queue];
+
+    q->used->ring[q->used_idx++ % q->size] = (struct vq_used_elem){id, len};
+    if (id < q->size && q->mine[id]) {
+        unsigned at = 0;
+        while (q->held[at] != id) {
+            at++;
+        }
+        q->mine[id] = false;
+        memmove(&q->held[at], &q->held[at + 1], (--q->n_held - at) * sizeof(q->held[0]));
+    } else {
+        rig->tainted = true;
+    }
+}
+
+static void rig_publish(struct rig *rig, unsigned queue)
+{
+    rig->q[queue].used->idx = rig->q[queue].used_idx;
+    rig->lines[1 + queue].count++;
+}
+
+/* ---- one input ---- */
+
+/* What holds after each call. */
+static void rig_check(const struct rig *rig)
+{
+    const struct rx_queue *rx = &rig->dev->rx;
+    const struct tx_queue *tx = &rig->dev->tx;
+    unsigned descs = tx->vq.n_free;
+
+    for (unsigned i = 0; i < RING_DESCS; i++) {
+        descs += tx->vq.slots[i].n_descs;
+    }
+    CHECK(descs == RING_DESCS);
+    CHECK(rig->n_out == vq_in_flight(&tx->vq) + (tx->holder.occupied ? 1u : 0u));
+    CHECK(rx->n_free + vq_in_flight(&rx->vq) + rig->n_kept + rx->partial.n_have == rx->n_bufs);
+    CHECK(tx->stats.submitted == tx->stats.completed + tx->stats.aborted + rig->n_out);
+    CHECK(tx->stats.stops == tx->stats.wakes + tx->stopped && tx->stats.wakes == rig->wakes);
+    CHECK(tx->stopped || !tx->policy->stops || tx->policy->wake_on_one || tx_room(tx) >= tx->stop);
+    CHECK(!rig->dev->dead || rig->refused || rig->resets > RESETS_BEFORE_DEATH);
+}
+
+static void rig_expect_traffic(struct rig *rig)
+{
+    struct virtio_net_seg seg = {rig_memory + HEADROOM_BYTES, 60};
+    struct virtio_net_tx_frame frame = {.segs = &seg, .n_segs = 1, .cookie = &rig->frames[0]};
+    struct virtio_net_hdr hdr = {.num_buffers = 1};
+    uint64_t done = rig->done, packets = rig->rx_packets;
+
+    CHECK(!virtio_net_tx_stopped(rig->dev, Q));
+    rig->frames[0] = true;
+    rig->n_out++;
+    CHECK(virtio_net_tx_add(rig->dev, Q, &frame) == VIRTIO_NET_OK);
+    virtio_net_tx_flush(rig->dev, Q);
+    rig_take(rig, TX);
+    rig_take(rig, RX);
+    CHECK(rig->q[TX].n_held == 1 && rig->q[RX].n_held == RING_DESCS);
+    rig_use(rig, TX, rig->q[TX].held[0], 0);
+    rig_publish(rig, TX);
+    uint16_t head = rig->q[RX].held[0];
+    memcpy(seam_ram(rig->q[RX].desc[head].addr, sizeof(hdr)), &hdr, sizeof(hdr));
+    rig_use(rig, RX, head, sizeof(hdr) + 60);
+    rig_publish(rig, RX);
+    CHECK(virtio_net_tx_reclaim(rig->dev, Q, 64) == 1 && virtio_net_rx_poll(rig->dev, Q, 64) == 1);
+    CHECK(rig->done == done + 1 && rig->rx_packets == packets + 1);
+}
+
+static void rig_end(struct rig *rig)
+{
+    rig->say = (struct rig_answers){0};
+    rig->scribble_in = 0;
+    rig->keep_rx = false;
+    while (rig->n_kept != 0) {
+        virtio_net_rx_return(rig->dev, rig->kept[--rig->n_kept]);
+    }
+    virtio_net_tx_unreserve(rig->dev, Q, rig->set_aside);
+    if (!rig->dev->dead) {
+        rig->status |= VIRTIO_STATUS_NEEDS_RESET;
+        rig->lines[0].count++;
+        virtio_net_poll(rig->dev, seam_now_ns());
+        rig_check(rig);
+    }
+    if (!rig->dev->dead) {
+        rig_expect_traffic(rig);
+        rig_check(rig);
+    }
+    virtio_net_close(rig->dev);
+    CHECK(rig->n_out == 0 && rig->dev->rx.n_free == rig->dev->rx.n_bufs);
+    CHECK(rig->dev->tx.stats.submitted == rig->done + rig->aborted);
+}
+
+static void rig_hook(struct rig *rig)
+{
+    seam_hook(&(struct seam_hooks){
+        .ctx = rig, .shared = rig_shared, .mmio_write = rig_kick, .relax = rig_relax});
+}
+
+static void rig_open(struct rig *rig, struct snapshot *snapshot, const struct rig_variant *variant)
+{
+    struct virtio_net_config config = {.ops = &rig_ops,
+                                       .ctx = rig,
+                                       .policy = variant->policy,
+                                       .max_datagram_bytes = variant->max_datagram_bytes};
+    const char *why = "";
+
+    *rig = (struct rig){.features = variant->features | FEATURE(VIRTIO_F_VERSION_1) |
+                                    FEATURE(VIRTIO_NET_F_STATUS) | FEATURE(VIRTIO_NET_F_MAC)};
+    rig->base = (struct virtio_transport){
+        &rig_transport, 12, &rig->lines[0], {&rig->lines[1], &rig->lines[2]}};
+    rig->link_status = VIRTIO_NET_S_LINK_UP;
+    seam_hook(&(struct seam_hooks){.ctx = rig, .mmio_write = rig_kick, .relax = rig_relax});
+    rig->dev = virtio_net_open_transport(&rig->base, &config, &why);
+    CHECK(rig->dev != NULL);
+    snapshot_take(snapshot, rig->dev);
+    snapshot_add(snapshot, rig, sizeof(*rig));
+}
+
+/* The first byte chooses the form, each act begins with one. */
+static int rig_run(const uint8_t *data, size_t size, const struct rig_variant *variants,
+                   unsigned n_variants, rig_act *const acts[], unsigned n_acts)
+{
+    static struct rig rigs[MAX_VARIANTS];
+    static struct snapshot snapshots[MAX_VARIANTS];
+    struct input in = {data, size};
+    unsigned form = in8(&in) % n_variants;
+    struct rig *rig = &rigs[form];
+
+    if (rig->dev == NULL) {
+        rig_open(rig, &snapshots[form], &variants[form]);
+    }
+    snapshot_restore(&snapshots[form]);
+    rig_hook(rig);
+    for (unsigned i = 0; i < MAX_ACTS && in.left != 0; i++) {
+        acts[in8(&in) % n_acts](rig, &in);
+        rig_check(rig);
+    }
+    rig_end(rig);
+    return 0;
+}
+
+#endif
