@@ -59,14 +59,15 @@ SOURCES_LIST := $(B)/.sources
 ALL_C := $(sort $(BOOT_C) $(BOOT_S) $(DRIVERS_C) $(NET_C) $(APPS_C) $(DEVICE_C) $(FOREIGN_C))
 $(shell mkdir -p $(B); echo '$(ALL_C)' | cmp -s - $(SOURCES_LIST) || echo '$(ALL_C)' >$(SOURCES_LIST))
 
-.PHONY: all run check check-long unit system lint image clean help deps model mutants fuzz
+.PHONY: all run check check-long unit system lint image clean help deps model mutants fuzz fuzz-short fuzz-speed \
+    interleavings
 all: $(IMAGE_ELF) image
 
 help:
 	@echo 'make             the image: $(IMAGE_ELF), $(IMAGE_EFI), $(IMAGE_DISK)'
 	@echo 'make run         boot it and blast UDP and TCP through a shaped link (host/sluice demo)'
 	@echo 'make check       lint, unit and system tests; ends with "N passed, N failed, N skipped"'
-	@echo 'make check-long  check, then model, mutants and fuzz'
+	@echo 'make check-long  check, then model, mutants, interleavings and fuzz'
 	@echo 'make unit        unit tests on the host, with address and undefined behaviour sanitizers'
 	@echo 'make system      tests of the booted image'
 	@echo 'make lint        clang build, format, cppcheck, shellcheck, layers, sizes'
@@ -163,11 +164,11 @@ $(B)/host/deps/%.o: $(B)/deps/%.c Makefile $(UNPACKED)
 $(B)/fuzz/%.o: %.c Makefile | $(FETCHED)
 	@mkdir -p $(@D)
 	@echo 'FUZZCC   $<'
-	@$(CLANG) $(HOST_CFLAGS) $(WARNINGS) $(SANITIZE) -fsanitize=fuzzer-no-link -MD -MP -c -o $@ $<
+	@$(CLANG) $(HOST_CFLAGS) -O2 $(WARNINGS) $(SANITIZE) -fsanitize=fuzzer-no-link -MD -MP -c -o $@ $<
 
 $(B)/fuzz/deps/%.o: $(B)/deps/%.c Makefile $(UNPACKED)
 	@mkdir -p $(@D)
-	@$(CLANG) $(HOST_CFLAGS) -w -fsanitize=address,fuzzer-no-link -MD -MP -c -o $@ $<
+	@$(CLANG) $(HOST_CFLAGS) -O2 -w -fsanitize=address,fuzzer-no-link -MD -MP -c -o $@ $<
 
 # ---------------------------------------------------------------- the image
 
@@ -312,11 +313,11 @@ lint: | $(NEWLIB_BUILT)
 	@$(PYTHON) tests/run_checks.py lint
 
 # What needs no building goes first, so that a slip shows before the long part.
-check: all $(UNIT_TESTS) $(HOST_APPS) $(BENCHES) $(STRICT_BACKEND)
-	@$(PYTHON) tests/run_checks.py lint unit system
+check: all $(UNIT_TESTS) $(FUZZERS) $(HOST_APPS) $(BENCHES) $(STRICT_BACKEND)
+	@$(PYTHON) tests/run_checks.py lint unit fuzz-short system
 
-check-long: all $(UNIT_TESTS) $(HOST_APPS) $(BENCHES) $(STRICT_BACKEND)
-	@$(PYTHON) tests/run_checks.py lint unit system model mutants fuzz
+check-long: all $(UNIT_TESTS) $(FUZZERS) $(HOST_APPS) $(BENCHES) $(STRICT_BACKEND)
+	@$(PYTHON) tests/run_checks.py lint unit system model mutants interleavings fuzz
 
 run: $(IMAGE_ELF)
 	@host/sluice demo
@@ -329,15 +330,19 @@ mutants: $(UNIT_TESTS)
 	@$(if $(wildcard tests/mutants/run),tests/mutants/run,echo 'skip: tests/mutants/run is missing')
 
 fuzz: $(FUZZERS)
-	@$(if $(FUZZERS),,echo 'skip: tests/fuzz has no fuzz_*.c')
-	@for fuzzer in $(FUZZERS); do \
-	    name=$${fuzzer##*/}; seeds=tests/fuzz/corpus/$$name; \
-	    mkdir -p $(B)/fuzz/corpus/$$name; [ -d $$seeds ] || seeds=; \
-	    echo "$$name: $(FUZZ_SECONDS) s"; \
-	    $$fuzzer -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -artifact_prefix=$(B)/fuzz/$$name- \
-	        $(B)/fuzz/corpus/$$name $$seeds >$(B)/fuzz/$$name.log 2>&1 || { tail -n 40 $(B)/fuzz/$$name.log; exit 1; }; \
-	    grep -a -e '^stat::number_of_executed_units' $(B)/fuzz/$$name.log; \
-	done
+	@tests/fuzz/run long --seconds $(FUZZ_SECONDS)
+
+# The kept corpus and a few thousand changes of it.
+fuzz-short: $(FUZZERS)
+	@tests/fuzz/run short
+
+# Executions a second of the ring targets.
+fuzz-speed: $(FUZZERS)
+	@tests/fuzz/run speed
+
+# More preemptions than the same program explores in `make unit`.
+interleavings: $(B)/host/unit/test_interleave
+	@INTERLEAVE_LONG=1 $<
 
 # ---------------------------------------------------------------- lint, one target a step
 

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs groups of checks, shows their progress and counts them together.
 
-    tests/run_checks.py [lint] [unit] [system] [model] [mutants] [fuzz]
+    tests/run_checks.py [lint] [unit] [system] [model] [mutants] [fuzz] [fuzz-short] [interleavings]
 
 lint    every lint-* target of the Makefile is one check
 unit    every program in build/host/unit; each cmocka test is one check
 system  pytest on tests/system
-model, mutants, fuzz  the Makefile's target is one check, with its output shown
+model, mutants, fuzz, fuzz-short, interleavings  the Makefile's target is one check, with its output shown
 
 The last line is `N passed, N failed, N skipped`; the exit code is 1 when anything failed or nothing passed.
 """
@@ -23,6 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 UNIT_SECONDS = 300  # a unit test program that takes longer hangs
 SYSTEM_SECONDS = 3600
 
+TARGETS = ("model", "mutants", "fuzz", "fuzz-short", "interleavings")
 LINT_STEPS = ("clang", "format", "cppcheck", "shell", "layers", "size", "foreign")
 
 
@@ -160,7 +161,7 @@ def target(name):
 
 def main():
     groups = {"lint": lint, "unit": unit, "system": system}
-    groups.update((name, target(name)) for name in ("model", "mutants", "fuzz"))
+    groups.update((name, target(name)) for name in TARGETS)
     asked = sys.argv[1:]
     if not asked or any(name not in groups for name in asked):
         sys.exit(__doc__)
