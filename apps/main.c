@@ -10,6 +10,7 @@
 #include "apps/serve.h"
 #include "boot/boot_info.h"
 #include "boot/clock.h"
+#include "drivers/ring_trace.h"
 #include "net/net.h"
 
 #define LINK_DEADLINE_NS (5 * CLOCK_NS_PER_S)
@@ -24,7 +25,11 @@
 /* Largest datagram that an echo is asked for; the transmit thresholds follow from it. */
 #define SERVE_MAX_DATAGRAM_BYTES 65507u
 
+/* 1 MiB: some 20,000 frames, each added, used and taken back. */
+#define TRACE_EVENTS 65536u
+
 static struct config config;
+static struct ring_trace *trace;
 static struct outcome outcome;
 
 static bool open_net(void)
@@ -61,6 +66,7 @@ static bool open_net(void)
                                       : serve ? SERVE_MAX_DATAGRAM_BYTES
                                               : 0,
                 .mtu_bytes = (uint16_t)config.net.mtu_bytes,
+                .trace = trace,
             },
     };
     for (unsigned i = 0; i < sizeof net.mac; i++) {
@@ -149,8 +155,9 @@ static void run(void)
         selftest_run(&outcome);
         return;
     }
-    if (config.trace_ring != 0) {
-        outcome_fail(&outcome, SLUICE_EXIT_USAGE, "trace=ring: this image does not have it");
+    if (config.trace_ring != 0 && (trace = ring_trace_new(TRACE_EVENTS)) == NULL) {
+        outcome_fail(&outcome, SLUICE_EXIT_USAGE, "trace=ring: no memory for %u events",
+                     TRACE_EVENTS);
         return;
     }
     if (!open_net()) {
@@ -174,6 +181,9 @@ int sluice_main(const struct boot_info *info)
         run();
     } else {
         outcome_fail(&outcome, SLUICE_EXIT_USAGE, "%s", error);
+    }
+    if (trace != NULL && outcome.net_is_open) {
+        report_trace(trace);
     }
     report_summary(&outcome);
     report_json(&outcome);

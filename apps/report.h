@@ -12,6 +12,10 @@ void report_row_header(const struct outcome *outcome);
 void report_row(const struct outcome *outcome, const struct interval *interval);
 void report_summary(const struct outcome *outcome);
 
+/* What was recorded of the rings, while the network is still open. */
+struct ring_trace;
+void report_trace(const struct ring_trace *trace);
+
 /* The last line. Also for a run that failed, as far as it got. */
 void report_json(const struct outcome *outcome);
 

@@ -57,6 +57,9 @@ struct virtio_net *virtio_net_open_transport(struct virtio_transport *transport,
     dev->transport = transport;
     dev->ops = config->ops;
     dev->ctx = config->ctx;
+    dev->rx.vq.trace = dev->tx.vq.trace = config->trace;
+    dev->rx.vq.number = VIRTIO_NET_RX_QUEUE;
+    dev->tx.vq.number = VIRTIO_NET_TX_QUEUE;
     if (!device_start(dev, config, why)) {
         return NULL;
     }

@@ -36,6 +36,7 @@
 #define VIRTIO_NET_RX_MAX_PIECES 64u
 
 struct virtio_net;
+struct ring_trace;
 
 enum virtio_net_result {
     VIRTIO_NET_OK = 0,
@@ -134,6 +135,7 @@ struct virtio_net_config {
     uint32_t max_datagram_bytes; /* largest UDP payload the gate must admit whole; the unit follows
                                     from it */
     uint16_t mtu_bytes;          /* wanted IP MTU, 0: the device's, or 1500 */
+    struct ring_trace *trace;    /* where to record, NULL: nowhere; outlives the device */
 };
 
 /* Why a feature that this driver knows was not accepted; NULL-terminated name list in the report.

@@ -125,6 +125,7 @@ bool virtio_net_arm(struct virtio_net *dev, bool want_tx)
     if (dev->dead) {
         return true;
     }
+    vq_note(&dev->tx.vq, RING_CALL_ARM, want_tx, 0, 0);
     /* Interrupts count from here, before any of them is asked for: none falls between. */
     dev->rx.irq.at_arm = line_count(&dev->rx.irq);
     dev->tx.irq.at_arm = line_count(&dev->tx.irq);
@@ -146,6 +147,7 @@ bool virtio_net_arm(struct virtio_net *dev, bool want_tx)
 
 void virtio_net_disarm(struct virtio_net *dev)
 {
+    vq_note(&dev->tx.vq, RING_CALL_DISARM, 0, 0, 0);
     judge_wait(dev, &dev->rx.vq, &dev->rx.irq, &dev->rx.suspect);
     judge_wait(dev, &dev->tx.vq, &dev->tx.irq, &dev->tx.suspect);
     vq_disarm(&dev->rx.vq);
@@ -246,6 +248,7 @@ static bool look_at(struct virtqueue *vq, struct rekick *rekick, uint16_t max_re
 
 static void safety_look(struct virtio_net *dev, uint64_t now_ns)
 {
+    vq_note(&dev->tx.vq, RING_CALL_SAFETY, 0, 0, 0);
     bool stalled = look_at(&dev->tx.vq, &dev->tx.rekick, UINT16_MAX, &dev->tx.stats.kicks, now_ns);
 
     (void)look_at(&dev->rx.vq, &dev->rx.rekick, RX_REKICKS_MAX, &dev->rx.stats.kicks, now_ns);

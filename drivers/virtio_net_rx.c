@@ -145,6 +145,7 @@ void virtio_net_rx_return(struct virtio_net *dev, void *handle)
     struct rx_buf *buf = handle;
 
     invariant(buf >= rx->bufs && buf < rx->bufs + rx->n_bufs && buf->state == RX_BUF_OUT);
+    vq_note(&rx->vq, RING_CALL_RETURN, (unsigned)(buf - rx->bufs), 0, 0);
     free_push(rx, buf);
     /*
      * rx_poll refills at the end of each pass; this is for a ring that ran short while the stack
@@ -259,6 +260,9 @@ static void begin_packet(struct virtio_net *dev, struct rx_buf *buf, uint32_t us
         rx->stats.drops[VIRTIO_NET_RX_DROP_NUM_BUFFERS]++;
         return;
     }
+    if (n_wanted != 1) {
+        vq_note(&rx->vq, RING_NUM_BUFFERS, n_wanted, 0, 0);
+    }
     partial->packet = (struct virtio_net_rx_packet){.pieces = partial->pieces};
     partial->n_wanted = n_wanted;
     partial->reason = VIRTIO_NET_RX_DROP_BAD_HEADER;
@@ -337,6 +341,7 @@ unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned queue, unsigned bud
     if (dev->dead) {
         return 0;
     }
+    vq_note(&rx->vq, RING_CALL_POLL, budget, 0, 0);
     while (n_packets < budget && vq_reclaim(&rx->vq, &done)) {
         work = true;
         n_packets += take_buffer(dev, &done);

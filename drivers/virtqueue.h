@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "drivers/ring_trace.h"
+
 /* Largest split ring there is (2.7). */
 #define VQ_MAX_SIZE_DESCS 32768u
 
@@ -124,8 +126,11 @@ struct virtqueue {
     uint32_t unkicked;      /* published since the last decision about a kick; may pass 2^16 */
     bool event_idx;
     bool armed;
-    uint16_t armed_after; /* completions, counted from used_seen at the time of arming */
-    uint16_t armed_seen;  /* used_seen then */
+    uint8_t number;           /* of the queue, in the trace */
+    struct ring_trace *trace; /* NULL: not recorded. Both stay through vq_init */
+    uint16_t armed_after;     /* completions, counted from used_seen at the time of arming */
+    uint16_t armed_seen;      /* used_seen then */
+    uint16_t event_seen;      /* the device's, at the last decision about a kick */
     enum vq_fault fault;
     struct vq_doorbell doorbell;
     volatile uint16_t *used_event;  /* ours to write, 2.7.10 */
@@ -146,6 +151,15 @@ static inline uint16_t vq_wrap(int value)
 static inline bool vq_need_event(uint16_t event, uint16_t new_idx, uint16_t old_idx)
 {
     return vq_wrap(new_idx - event - 1) < vq_wrap(new_idx - old_idx);
+}
+
+/* Records an event of this queue, if anything is recorded. */
+static inline void vq_note(const struct virtqueue *vq, enum ring_event_kind kind, unsigned a,
+                           unsigned c, uint32_t b)
+{
+    if (__builtin_expect(vq->trace != NULL, 0)) {
+        ring_trace_add(vq->trace, kind, vq->number, a, c, b);
+    }
 }
 
 /* Bytes of ring memory, and where its parts lie in it. size_descs: a power of two, 1..32768. */

@@ -42,6 +42,8 @@ void vq_init(struct virtqueue *vq, uint16_t size_descs, bool event_idx,
 {
     uint8_t *ring = memory->ring;
     struct vq_doorbell doorbell = vq->doorbell;
+    struct ring_trace *trace = vq->trace;
+    uint8_t number = vq->number;
 
     invariant(size_descs != 0 && (size_descs & (size_descs - 1)) == 0);
     *vq = (struct virtqueue){
@@ -53,6 +55,8 @@ void vq_init(struct virtqueue *vq, uint16_t size_descs, bool event_idx,
         .mask = vq_wrap(size_descs - 1),
         .n_free = size_descs,
         .event_idx = event_idx,
+        .trace = trace,
+        .number = number,
         .doorbell = doorbell,
         .memory = *memory,
     };
@@ -67,6 +71,7 @@ void vq_init(struct virtqueue *vq, uint16_t size_descs, bool event_idx,
     for (uint16_t i = 0; i < size_descs; i++) {
         vq->slots[i] = (struct vq_slot){.next = vq_wrap((i + 1) & vq->mask)};
     }
+    vq_note(vq, RING_INIT, size_descs, 0, 0);
     vq->armed = true;
     vq_disarm(vq);
 }
@@ -147,6 +152,7 @@ uint16_t vq_add(struct virtqueue *vq, const struct vq_seg *segs, uint16_t n_out,
     slot->n_descs = n_descs;
     slot->tail = tail;
     slot->batch = vq->batch;
+    vq_note(vq, RING_ADD, head, n_descs, bytes[0] + bytes[1]);
     shared_store16(&vq->avail->ring[vq->avail_idx & vq->mask], head);
     vq->avail_idx = vq_wrap(vq->avail_idx + 1);
     return head;
@@ -164,6 +170,7 @@ void vq_publish(struct virtqueue *vq)
     vq->published_idx = vq->avail_idx;
     vq->batch++;
     vq->unkicked += n;
+    vq_note(vq, RING_PUBLISH, vq->published_idx, 0, 0);
 }
 
 static bool device_wants_kick(struct virtqueue *vq, uint32_t n_new)
@@ -176,6 +183,7 @@ static bool device_wants_kick(struct virtqueue *vq, uint32_t n_new)
         return true;
     }
     uint16_t event = shared_load16(vq->avail_event);
+    vq->event_seen = event;
     return vq_need_event(event, vq->published_idx, vq_wrap(vq->published_idx - (int)n_new));
 }
 
@@ -190,6 +198,7 @@ bool vq_kick(struct virtqueue *vq)
      */
     cpu_mb();
     bool wanted = device_wants_kick(vq, vq->unkicked);
+    vq_note(vq, RING_KICK, wanted, vq->event_seen, vq->unkicked);
     vq->unkicked = 0;
     if (wanted) {
         mmio_write16(vq->doorbell.addr, vq->doorbell.value);
@@ -205,6 +214,7 @@ bool vq_kick_again(struct virtqueue *vq)
     if (unused == 0 || !device_wants_kick(vq, unused)) {
         return false;
     }
+    vq_note(vq, RING_REKICK, 1, vq->event_seen, unused);
     mmio_write16(vq->doorbell.addr, vq->doorbell.value);
     return true;
 }
@@ -216,6 +226,9 @@ uint16_t vq_pending(struct virtqueue *vq)
     }
     uint16_t used_idx = shared_load16(&vq->used->idx);
     uint16_t pending = vq_wrap(used_idx - vq->used_seen);
+    if (used_idx != vq->used_known) {
+        vq_note(vq, RING_USED_IDX, used_idx, 0, 0);
+    }
     /* One used entry for each available one: more than are out is a jump (2.7.13). */
     if (pending > vq_wrap(vq->published_idx - vq->used_seen)) {
         vq->fault = VQ_FAULT_IDX_JUMP;
@@ -265,6 +278,7 @@ bool vq_reclaim(struct virtqueue *vq, struct vq_done *done)
     struct vq_used_elem *elem = &vq->used->ring[vq->used_seen & vq->mask];
     uint32_t id = shared_load32(&elem->id);
     uint32_t used_bytes = shared_load32(&elem->len);
+    vq_note(vq, RING_RECLAIM, id, 0, used_bytes);
     struct vq_slot *slot = checked_slot(vq, id);
     if (slot == NULL) {
         return false;
@@ -286,6 +300,7 @@ void vq_arm_unchecked(struct virtqueue *vq, uint16_t after)
     vq->armed = true;
     vq->armed_seen = vq->used_seen;
     vq->armed_after = vq->event_idx ? after : 1;
+    vq_note(vq, RING_ARM, vq->armed_after, vq_wrap(vq->used_seen + vq->armed_after - 1), 0);
     if (vq->event_idx) {
         /* The device interrupts when it writes the entry at this index (2.7.10). */
         shared_store16(vq->used_event, vq_wrap(vq->used_seen + after - 1));
@@ -315,6 +330,7 @@ void vq_disarm(struct virtqueue *vq)
         return;
     }
     vq->armed = false;
+    vq_note(vq, RING_DISARM, vq_wrap(vq->used_known - vq->used_seen), 0, 0);
     if (vq->event_idx) {
         /* Flags stay 0 (2.7.7.1). Comes near again only after 2^15 entries without an arm. */
         shared_store16(vq->used_event, vq_wrap(vq->used_seen + VQ_EVENT_FAR_AWAY));

@@ -3,7 +3,7 @@
 """The direction of every #include, checked.
 
     apps -> net -> drivers -> boot          each may use itself and what stands to its right
-    drivers/virtqueue*   -> boot/cpu.h, boot/panic.h, itself
+    drivers/virtqueue*   -> ring_trace.h, boot/cpu.h, boot/panic.h, itself
     drivers/virtio_net*  -> virtqueue*, virtio transports, itself; not pci
     virtio transports    -> pci
     lwIP                 only net/
@@ -23,7 +23,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 
 # What a file of this name may include of drivers/ and boot/. The first pattern that fits decides.
 DRIVER_RULES = (
-    ("virtqueue*", ("virtqueue*",), ("cpu.h", "panic.h")),
+    ("ring_trace*", ("ring_trace*",), ("clock.h", "cpu.h", "mem.h")),
+    ("virtqueue*", ("virtqueue*", "ring_trace.h"), ("cpu.h", "panic.h")),
     ("virtio_net*", ("virtqueue*", "virtio_*"), ("*",)),
     ("virtio_*", ("virtqueue*", "virtio_*", "pci*"), ("*",)),
     ("pci*", ("pci*",), ("*",)),
