@@ -272,7 +272,8 @@ def _picture(found):
     for (device, link, indirect, event_idx, policy), some in _groups(found).items():
         name = f"EVENT_IDX {ON_OFF[event_idx]}"
         if device == "model" and not indirect:
-            rates = _percent(_total(some, "requeues") + _total(some, "drops"), _total(some, "packets"))
+            drops = _total(some, "drops")
+            rates = _percent(_total(some, "requeues") + drops, _total(some, "packets") + drops)
             model.setdefault(name, []).append((policy, rates))
         if device == "qemu" and link is None and some[0]["round"] is not None:
             speeds = [r["bits_per_second"] / 1e6 for r in some]
