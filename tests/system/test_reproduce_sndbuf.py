@@ -185,3 +185,30 @@ def test_cases_undo_what_they_do(sluice):
     """
     same = sluice.python(source)
     assert len(same) >= len(detours.CASES) - 1 and all(same.values()), same
+
+
+BROKEN_HOST = """
+    import types
+    import detours, lab, reproduce_sndbuf as report, shell
+    from reproduce import Context
+    from vm import VmSpec
+
+    class BrokenLab(lab.Lab):
+        def __enter__(self):
+            super().__enter__()
+            shell.run("ip", "link", "set", "br0", "promisc", "on")
+            return self
+
+    report.Lab, report.SIZES, report.QUICK_UNLIMITED, detours.CASES = BrokenLab, (1024,), (1024,), ()
+    args = types.SimpleNamespace(quick=True, sndbuf=1 << 20, to="ext", link="100mbit", queue=1000)
+    outcome = report.run(Context(args, "tcg", VmSpec(kernel=sys.argv[1], accel="tcg")))
+    print(json.dumps({"code": outcome.code, "verdict": outcome.verdict, "rows": outcome.rows}))
+"""
+
+
+def test_broken_host_is_found(sluice, image):
+    """On a host whose bridge lets frames out of the tap's account (here: it is promiscuous), the answer is 3."""
+    seen = sluice.python(BROKEN_HOST, str(image))
+    limited = [r for r in seen["rows"] if r["sndbuf_bytes"]][0]
+    assert limited["nic_dropped"] > 0 and limited["unaccounted"] == 0
+    assert seen["code"] == EXIT_THRESHOLD and "with sndbuf=1048576 the NIC dropped" in seen["verdict"], seen["verdict"]
