@@ -20,6 +20,7 @@ import time
 from dataclasses import dataclass
 
 import accel
+import report
 import sandbox
 import shell
 from errors import EXIT_DRIVER, EXIT_INVALID, EXIT_OK, EXIT_PEER, SluiceError
@@ -178,10 +179,10 @@ def _guest_report(output):
     return None
 
 
-def _judge(case, report, guest, alive, output):
+def _judge(case, found, guest, alive, output):
     """None when the case ended as it should, else what is wrong."""
-    if report["violations_total"]:
-        first = report["violations"][0]
+    if found["violations_total"]:
+        first = found["violations"][0]
         return f"{first['clause']} violated {first['count']} times: {first['first']}"
     if case.iperf:
         if guest is None:
@@ -190,25 +191,25 @@ def _judge(case, report, guest, alive, output):
         return None if code == 0 else f"the guest ended with code {code}: {guest['sluice'].get('reason')}"
     if not alive:
         return "the guest ended: " + (output.strip().splitlines() or ["no word"])[-1]
-    peer = report["peer"]
+    peer = found["peer"]
     if peer["wrong"]:
         return f"{peer['wrong']} datagrams came back changed"
     if case.fault:
-        if report["faults_done"] == 0:
+        if found["faults_done"] == 0:
             return "the device had no chance to misbehave"
         return None if peer["echoed"] >= FAULT_ECHO_SHARE * peer["sent"] else f"only {peer['echoed']} came back"
-    if report["ended"] != "finished":
-        return f"{report['ended']}: {peer['echoed']} of {peer['sent']} datagrams came back"
+    if found["ended"] != "finished":
+        return f"{found['ended']}: {peer['echoed']} of {peer['sent']} datagrams came back"
     return None if peer["lost"] == 0 else f"{peer['lost']} datagrams did not come back"
 
 
-def _row(case, report, guest, wrong):
-    row = {"case": case.name, "ok": wrong is None, "reason": wrong, "violations": report["violations"],
-           "clauses_checked": len(report["checked"]), "fault": case.fault}  # fmt: skip
+def _row(case, found, guest, wrong):
+    row = {"case": case.name, "ok": wrong is None, "reason": wrong, "violations": found["violations"],
+           "clauses_checked": len(found["checked"]), "fault": case.fault}  # fmt: skip
     for key in ("tx_frames", "rx_packets", "tx_gso", "tx_csum", "interrupts", "faults_done", "starts"):
-        row[key] = report[key]
-    row |= {key: report["peer"][key] for key in ("sent", "echoed", "lost")}
-    row["clauses"] = sorted(report["checked"])
+        row[key] = found[key]
+    row |= {key: found["peer"][key] for key in ("sent", "echoed", "lost")}
+    row["clauses"] = sorted(found["checked"])
     if guest:
         row["guest"] = guest["sluice"]
     return row
@@ -216,12 +217,12 @@ def _row(case, report, guest, wrong):
 
 def _run_case(case, accelerator):
     if not case.iperf:
-        report, guest, alive, output, _ = _boot(case, accelerator)
+        found, guest, alive, output, _ = _boot(case, accelerator)
     else:
         with Lab(LabSpec(link=None)) as lab:
             lab.start_server()
-            report, guest, alive, output, _ = _boot(case, accelerator)
-    return _row(case, report, guest, _judge(case, report, guest, alive, output))
+            found, guest, alive, output, _ = _boot(case, accelerator)
+    return _row(case, found, guest, _judge(case, found, guest, alive, output))
 
 
 def run(accelerator, say, only=()):
@@ -271,7 +272,8 @@ def main(args):
     rows, code, verdict = run(accelerator, say, tuple(args.only))
     say(f"{'pass' if code == EXIT_OK else f'FAIL ({code})'}: {verdict}")
     if args.json:
-        text = json.dumps({"rows": rows, "verdict": verdict, "ok": code == EXIT_OK, "exit_code": code}, indent=2)
+        whole = report.json_object(report.host_facts(accelerator), rows, verdict, code)
+        text = json.dumps(whole, indent=2)
         if args.json == "-":
             print(text)
         else:
