@@ -13,7 +13,7 @@ import struct
 
 import shell
 from accounts import ETHERNET_HEADER, IP_FRAGMENT_UNIT_BYTES, IP_HEADER, UDP_HEADER
-from errors import EXIT_PEER, SluiceError
+from errors import EXIT_THRESHOLD, SluiceError
 from lab import EXT_MAC, FORWARD_NIC, GUEST_MAC
 
 TUNSETIFF, TUNSETSNDBUF, IFF_TAP, IFF_NO_PI, IFF_VNET_HDR = 0x400454CA, 0x400454D4, 0x0002, 0x1000, 0x4000
@@ -73,6 +73,6 @@ def _measure_one(tap, length):
             if e.errno != errno.EIO:  # the tap is not up yet
                 raise
     if not 0 < count < PROBE_MAX_PKTS:
-        raise SluiceError(EXIT_PEER, f"a send buffer of {PROBE_BYTES} bytes admits {count} frames of {length} bytes: "
-                          "this host's taps do not limit")  # fmt: skip
+        raise SluiceError(EXIT_THRESHOLD, f"a send buffer of {PROBE_BYTES} bytes admits {count} frames of {length} "
+                          "bytes and more: this host's taps do not limit, or its frames escape the account")  # fmt: skip
     return round(PROBE_BYTES / (count - PASSED_PKTS))
