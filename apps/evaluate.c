@@ -48,10 +48,10 @@ static uint64_t seconds_to_ns(double seconds)
     return seconds > 0 && seconds < 1e6 ? (uint64_t)(seconds * (double)CLOCK_NS_PER_S) : 0;
 }
 
-/* Datagrams of the guest that the server never got. total: all that the device took. */
-static uint64_t lost_forward(struct outcome *outcome, const struct stream *stream,
-                             const struct iperf3_stream_result *peer, uint64_t total,
-                             uint64_t measured)
+/* Datagrams of the guest that the server got. total: all that the device took. */
+static uint64_t arrived_forward(struct outcome *outcome, const struct stream *stream,
+                                const struct iperf3_stream_result *peer, uint64_t total,
+                                uint64_t measured)
 {
     uint64_t arrived = less(peer->packets, peer->errors);
     if (total > PEER_COUNT_MAX) {
@@ -63,7 +63,7 @@ static uint64_t lost_forward(struct outcome *outcome, const struct stream *strea
                      " were sent",
                      arrived, stream->id, total);
     }
-    return less(less(total, arrived), peer->omitted_errors);
+    return arrived < total ? arrived : total;
 }
 
 static void forward_udp(struct outcome *outcome, const struct stream *stream,
@@ -76,7 +76,8 @@ static void forward_udp(struct outcome *outcome, const struct stream *stream,
     if (peer == NULL) {
         return;
     }
-    uint64_t lost = lost_forward(outcome, stream, peer, total.packets, measured->packets);
+    uint64_t arrived = arrived_forward(outcome, stream, peer, total.packets, measured->packets);
+    uint64_t lost = less(total.packets - arrived, peer->omitted_errors);
     lost = lost < measured->packets ? lost : measured->packets;
     out->sent.lost_packets = lost;
     out->received.lost_packets = lost;
@@ -86,6 +87,7 @@ static void forward_udp(struct outcome *outcome, const struct stream *stream,
     outcome->peer.bytes += peer->bytes;
     outcome->peer.packets += peer->packets;
     outcome->peer.errors += peer->errors;
+    outcome->totals.arrived += arrived;
 }
 
 static void forward(struct outcome *outcome, const struct stream *stream,
@@ -104,7 +106,7 @@ static void forward(struct outcome *outcome, const struct stream *stream,
     }
 }
 
-static void backward(const struct stream *stream, const struct tally *base,
+static void backward(struct outcome *outcome, const struct stream *stream, const struct tally *base,
                      const struct tally *measured, const struct iperf3_stream_result *peer,
                      struct stream_outcome *out)
 {
@@ -123,7 +125,10 @@ static void backward(const struct stream *stream, const struct tally *base,
     out->sent.retransmits = peer->retransmits;
     if (stream->plan->udp) {
         /* The tail, behind the highest number seen, is known from the sender alone. */
-        uint64_t lost = less(less(peer->packets, total.packets), base->lost_packets);
+        uint64_t missing = less(peer->packets, total.packets);
+        uint64_t lost = less(missing, base->lost_packets);
+        outcome->totals.back_sent += total.packets + missing;
+        outcome->totals.back_arrived += total.packets;
         out->received.lost_packets = lost;
         out->sent.lost_packets = lost;
         out->sent.packets = measured->packets + lost;
@@ -158,7 +163,7 @@ static void one_stream(struct outcome *outcome, const struct measure *measure, u
         if (out->sent.ns == 0) {
             out->sent.ns = less(measure->end_ns, measure->start_ns);
         }
-        backward(stream, &measure->base[i], &measured, from_peer, out);
+        backward(outcome, stream, &measure->base[i], &measured, from_peer, out);
     }
     flow_add(stream->sends ? &outcome->sent : &outcome->back_sent, &out->sent);
     flow_add(stream->sends ? &outcome->received : &outcome->back_received, &out->received);

@@ -47,6 +47,12 @@ struct peer_counts {
     uint64_t bytes, packets, errors;
 };
 
+/* Datagrams of the whole test, warm-up included, as the counters along the path have them. */
+struct totals {
+    uint64_t arrived;                 /* of those that the guest sent, at the server */
+    uint64_t back_sent, back_arrived; /* server to guest; arrived: each number once */
+};
+
 struct outcome {
     const struct config *config;
     enum sluice_exit exit_code;
@@ -64,6 +70,7 @@ struct outcome {
     struct tally sender;      /* the guest's own senders, warm-up included but for blocked_ns */
     uint64_t idle_ns, run_ns; /* of the measured phase */
     struct peer_counts peer;
+    struct totals totals;
     bool drained;
     bool drain_in_flight_zero, drain_echo_answered;
     uint64_t drain_quiet_ns, drain_waited_ns;

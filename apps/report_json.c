@@ -179,6 +179,9 @@ static bool add_sender(cJSON *sluice, const struct outcome *outcome)
            json_add_u64(udp, "writable", sender->writable) &&
            json_add_u64(udp, "send_errors", sender->send_errors) &&
            json_add_u64(udp, "skipped_ns", sender->skipped_ns) &&
+           json_add_u64(udp, "arrived", outcome->totals.arrived) &&
+           json_add_u64(udp, "back_sent", outcome->totals.back_sent) &&
+           json_add_u64(udp, "back_arrived", outcome->totals.back_arrived) &&
            json_add_u64(peer, "bytes", outcome->peer.bytes) &&
            json_add_u64(peer, "packets", outcome->peer.packets) &&
            json_add_u64(peer, "errors", outcome->peer.errors);

@@ -129,4 +129,7 @@ def run_verdict(rows):
             words.append(f"{row['sent']} datagrams {row['direction'].replace('-', ' ')}, {fate}")
         else:
             words.append(f"{_mbits(row['bits_per_second'])} Mbit/s {row['direction'].replace('-', ' ')}")
-    return 0, "; ".join(words) + "; every packet is accounted for" * any("sent" in r for r in rows)
+    datagrams = [r for r in rows if "sent" in r]
+    if datagrams:
+        words.append("every packet is accounted for" + ", warm-up included" * bool(rows[0]["omit_seconds"]))
+    return 0, "; ".join(words)

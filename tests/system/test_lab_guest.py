@@ -56,6 +56,16 @@ def test_udp_reverse_with_a_short_queue(sluice):
     assert row["nic_dropped"] > 0, row
 
 
+def test_udp_with_a_warm_up(sluice):
+    """The counters along the path know no warm-up: both directions add up with it, and with losses in it."""
+    rows = run(sluice, "udp", "--bidir", "--queue", "10", "--sndbuf", "none", "--guest", "omit=1", seconds=1)
+    for row in rows:
+        balanced(row)
+        assert row["nic_dropped"] > 0 and row["omit_seconds"] == 1, row
+        measured = row["sent_bits_per_second"] * 1 / 8 / row["size_bytes"]
+        assert row["sent"] > 1.3 * measured, row
+
+
 def test_intervals_of_both_directions(sluice):
     """Each row of a bidirectional test has the intervals of its own direction."""
     rows = run(sluice, "tcp", "--bidir", "--rate", "20m")

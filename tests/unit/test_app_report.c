@@ -107,6 +107,29 @@ static void test_warm_up_of_3_12(void **state)
     assert_true(outcome.received.lost_packets == 20 && outcome.received.packets == 4980);
 }
 
+/* What the counters along the path have seen has no warm-up taken off, in either direction. */
+static void test_totals_count_the_warm_up(void **state)
+{
+    (void)state;
+    measure.n_streams = peer.n_streams = 2;
+    sender_did(0, 6000);
+    measure.base[0] = (struct tally){.packets = 1000, .bytes = 1000000};
+    peer.streams[0].packets = 6000;
+    peer.streams[0].errors = 120;
+    streams[1] = (struct stream){.plan = &plan, .id = 3};
+    streams[1].closed_tally = (struct tally){.packets = 8000, .lost_packets = 50};
+    measure.base[1] = (struct tally){.packets = 2000, .lost_packets = 40};
+    peer.streams[1] = (struct iperf3_stream_result){.id = 3, .packets = 8060};
+    evaluate(&outcome, &measure, &peer, &times);
+    assert_true(outcome.sender.packets == 6000 && outcome.totals.arrived == 5880);
+    assert_true(outcome.totals.back_sent == 8060 && outcome.totals.back_arrived == 8000);
+    assert_true(outcome.back_sent.packets == 6020 && outcome.back_received.packets == 6000);
+    char *text = report_json_text(&outcome);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "\"arrived\":5880,\"back_sent\":8060,\"back_arrived\":8000"));
+    free(text);
+}
+
 static void test_more_than_was_sent_is_not_valid(void **state)
 {
     (void)state;
@@ -327,6 +350,7 @@ int main(void)
         cmocka_unit_test_setup(test_all_arrived, set_up),
         cmocka_unit_test_setup(test_gaps_and_tail_are_lost, set_up),
         cmocka_unit_test_setup(test_warm_up_of_3_12, set_up),
+        cmocka_unit_test_setup(test_totals_count_the_warm_up, set_up),
         cmocka_unit_test_setup(test_more_than_was_sent_is_not_valid, set_up),
         cmocka_unit_test_setup(test_beyond_32_bits, set_up),
         cmocka_unit_test_setup(test_server_never_said, set_up),
