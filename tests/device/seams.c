@@ -141,12 +141,19 @@ static void touch(const volatile void *addr, unsigned bytes, bool is_store)
     {                                                                                              \
         uint##bits##_t value;                                                                      \
         touch(addr, sizeof(value), false);                                                         \
+        if (seam.hooks.load != NULL) {                                                             \
+            return (uint##bits##_t)seam.hooks.load(seam.hooks.ctx, addr, sizeof(value));           \
+        }                                                                                          \
         memcpy(&value, (const void *)(uintptr_t)addr, sizeof(value));                              \
         return value;                                                                              \
     }                                                                                              \
     void model_store##bits(volatile void *addr, uint##bits##_t value)                              \
     {                                                                                              \
         touch(addr, sizeof(value), true);                                                          \
+        if (seam.hooks.store != NULL) {                                                            \
+            seam.hooks.store(seam.hooks.ctx, addr, sizeof(value), value);                          \
+            return;                                                                                \
+        }                                                                                          \
         memcpy((void *)(uintptr_t)addr, &value, sizeof(value));                                    \
     }
 DEFINE_SHARED(8)

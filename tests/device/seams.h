@@ -21,6 +21,9 @@ struct seam_hooks {
     void *ctx;
     /* Before each shared load or store of the driver. */
     void (*shared)(void *ctx, const volatile void *addr, unsigned bytes, bool is_store);
+    /* In place of the access itself: what a load finds, where a store goes. NULL: memory. */
+    uint64_t (*load)(void *ctx, const volatile void *addr, unsigned bytes);
+    void (*store)(void *ctx, volatile void *addr, unsigned bytes, uint64_t value);
     /* After each full, read or write barrier; after a store, a full one shows it to the device. */
     void (*barrier)(void *ctx, bool full);
     uint32_t (*mmio_read)(void *ctx, uint64_t phys, unsigned bytes);

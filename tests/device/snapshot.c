@@ -49,3 +49,10 @@ void snapshot_restore(const struct snapshot *snapshot)
     }
     seam_advance_ns(snapshot->now_ns - seam_now_ns());
 }
+
+void snapshot_free(struct snapshot *snapshot)
+{
+    while (snapshot->n != 0) {
+        free(snapshot->blocks[--snapshot->n].copy);
+    }
+}

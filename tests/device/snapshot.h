@@ -27,5 +27,6 @@ void snapshot_take(struct snapshot *snapshot, struct virtio_net *dev);
 /* Memory of the test that goes back with it. */
 void snapshot_add(struct snapshot *snapshot, void *at, size_t bytes);
 void snapshot_restore(const struct snapshot *snapshot);
+void snapshot_free(struct snapshot *snapshot);
 
 #endif
