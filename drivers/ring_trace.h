@@ -35,7 +35,7 @@ enum ring_event_kind {
     RING_ADD = 'A',     /* a: head, b: bytes, c: descriptors */
     RING_PUBLISH = 'P', /* a: available index */
     RING_KICK = 'K',    /* a: wanted, b: published since the last decision, c: event as seen */
-    RING_REKICK = 'G',  /* by the safety timer */
+    RING_REKICK = 'G',  /* the safety timer's; a: wanted, b: not used yet, c: event as seen */
     RING_ARM = 'E',     /* a: completions to wait for, c: event */
     RING_DISARM = 'D',  /* a: completions that are there */
     RING_STOP = 'S',    /* a: descriptors free for data */

@@ -212,6 +212,7 @@ bool vq_kick_again(struct virtqueue *vq)
     cpu_mb();
     /* An event among the buffers that it still has: it went to sleep before it saw that one. */
     if (unused == 0 || !device_wants_kick(vq, unused)) {
+        vq_note(vq, RING_REKICK, 0, vq->event_seen, unused);
         return false;
     }
     vq_note(vq, RING_REKICK, 1, vq->event_seen, unused);
