@@ -60,7 +60,7 @@ ALL_C := $(sort $(BOOT_C) $(BOOT_S) $(DRIVERS_C) $(NET_C) $(APPS_C) $(DEVICE_C) 
 $(shell mkdir -p $(B); echo '$(ALL_C)' | cmp -s - $(SOURCES_LIST) || echo '$(ALL_C)' >$(SOURCES_LIST))
 
 .PHONY: all run check check-long unit system lint image clean help deps model mutants fuzz fuzz-short fuzz-speed \
-    interleavings
+    interleavings long
 all: $(IMAGE_ELF) image
 
 help:
@@ -301,6 +301,17 @@ $(STRICT_BACKEND): $(STRICT_BACKEND_C) $(wildcard tests/vhost-user/*.h tests/dev
 	@echo 'HOSTCC   $@'
 	@$(CC) $(C_STANDARD) -O2 -g -D_GNU_SOURCE -iquote . $(WARNINGS) -o $@ $(STRICT_BACKEND_C)
 
+# The driver on the strict device for long: optimised, without sanitizers.
+STRICT_LONG := $(B)/strict-long
+STRICT_LONG_C := $(wildcard tests/long/*.c) $(DRIVERS_C) $(wildcard tests/device/strict_*.c) tests/device/seams.c
+$(STRICT_LONG): $(STRICT_LONG_C) $(wildcard tests/device/*.h drivers/*.h boot/*.h) tests/device/strict_clauses.def Makefile
+	@echo 'HOSTCC   $@'
+	@$(CC) $(C_STANDARD) -O2 -g -DSLUICE_MODEL -D_GNU_SOURCE -iquote . $(WARNINGS) -o $@ $(STRICT_LONG_C)
+
+# 10^9 descriptors, 10^6 stop/wake cycles, and as many frames with 1 in 1000 interrupts and kicks lost.
+long: $(STRICT_LONG)
+	@$<
+
 # ---------------------------------------------------------------- checks
 
 unit: $(UNIT_TESTS)
@@ -317,7 +328,7 @@ check: all $(UNIT_TESTS) $(FUZZERS) $(HOST_APPS) $(BENCHES) $(STRICT_BACKEND)
 	@$(PYTHON) tests/run_checks.py lint unit fuzz-short system
 
 check-long: all $(UNIT_TESTS) $(FUZZERS) $(HOST_APPS) $(BENCHES) $(STRICT_BACKEND)
-	@$(PYTHON) tests/run_checks.py lint unit system model mutants interleavings fuzz
+	@$(PYTHON) tests/run_checks.py lint unit system model mutants interleavings long fuzz
 
 run: $(IMAGE_ELF)
 	@host/sluice demo
@@ -352,7 +363,7 @@ OUR_H := $(wildcard boot/*.h drivers/*.h net/*.h net/arch/*.h apps/*.h tests/*/*
 # Shell scripts by their first line, as they carry no suffix.
 SCRIPTS = $(shell grep -l -E -e '^\#!/(usr/)?bin/(env )?(ba)?sh' -r host tests .ci)
 
-.PHONY: lint-clang lint-format lint-cppcheck lint-shell lint-layers lint-size lint-foreign
+.PHONY: lint-clang lint-format lint-cppcheck lint-shell lint-layers lint-size lint-foreign lint-clauses
 
 # The second compiler, with the same warnings, on exactly what is compiled otherwise.
 CLANG_IMAGE_CFLAGS = $(subst -isystem $(shell $(CC) -print-file-name=include),-isystem $(shell $(CLANG) -print-resource-dir)/include,$(IMAGE_CFLAGS))
@@ -381,6 +392,10 @@ lint-size:
 
 lint-foreign:
 	@$(PYTHON) tests/foreign.py
+
+# Prints "N clauses covered of M that apply".
+lint-clauses:
+	@$(PYTHON) tests/clauses.py
 
 clean:
 	@rm -rf $(filter-out $(B)/deps $(B)/newlib,$(wildcard $(B)/*)) $(SOURCES_LIST)

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs groups of checks, shows their progress and counts them together.
 
-    tests/run_checks.py [lint] [unit] [system] [model] [mutants] [fuzz] [fuzz-short] [interleavings]
+    tests/run_checks.py [lint] [unit] [system] [model] [mutants] [fuzz] [fuzz-short] [interleavings] [long]
 
 lint    every lint-* target of the Makefile is one check
 unit    every program in build/host/unit; each cmocka test is one check
 system  pytest on tests/system
-model, mutants, fuzz, fuzz-short, interleavings  the Makefile's target is one check, with its output shown
+model, mutants, fuzz, fuzz-short, interleavings, long  the Makefile's target is one check, with its output shown
 
 The last line is `N passed, N failed, N skipped`; the exit code is 1 when anything failed or nothing passed.
 """
@@ -23,8 +23,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 UNIT_SECONDS = 300  # a unit test program that takes longer hangs
 SYSTEM_SECONDS = 3600
 
-TARGETS = ("model", "mutants", "fuzz", "fuzz-short", "interleavings")
-LINT_STEPS = ("clang", "format", "cppcheck", "shell", "layers", "size", "foreign")
+TARGETS = ("model", "mutants", "fuzz", "fuzz-short", "interleavings", "long")
+LINT_STEPS = ("clang", "format", "cppcheck", "shell", "layers", "size", "foreign", "clauses")
 
 
 class Tally:
@@ -69,7 +69,7 @@ def lint(tally):
             show("skip", f"lint {step}", started, " " + output.split("\n", 1)[0])
         elif code == 0:
             tally.add(passed=1)
-            show("ok", f"lint {step}", started)
+            show("ok", f"lint {step}", started, "" if not output.strip() else " " + output.strip().split("\n")[-1])
         else:
             print(output, end="")
             tally.fail(f"lint {step}")
