@@ -9,11 +9,15 @@
  * that was not sent anything owes no answer;
  * 3. at the wake everything that was refused goes, in turns.
  */
+#include <string.h>
+
 #include "net_internal.h"
 #include "sock_internal.h"
 
 #include "lwip/priv/tcp_priv.h"
 #include "lwip_hooks.h"
+
+#define OPTION_NOP 1
 
 static unsigned
     first_to_wake; /* turns: else the first connection of the list would take the room each time */
@@ -105,16 +109,33 @@ uint32_t *tcp_gate_segment_out(struct pbuf *p, struct tcp_hdr *hdr, const struct
     return opts;
 }
 
+/* lwIP believes a segment size in any segment, and asserts that it never shrinks. Behind the SYN no
+ * option that it knows means anything to us. */
+static void hide_options(struct tcp_hdr *hdr, uint16_t opt_len, uint16_t opt1_len, uint8_t *opt2)
+{
+    memset(hdr + 1, OPTION_NOP, opt1_len);
+    if (opt2 != NULL) {
+        memset(opt2, OPTION_NOP, (size_t)(opt_len - opt1_len));
+    }
+}
+
 /*
  * An early segment that ends behind our window would be queued whole and break an assertion of lwIP
  * when the hole before it is filled. No peer may send one, but none of them shall end us either.
  */
-signed char tcp_gate_segment_in(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
-                                const struct pbuf *p)
+static bool reaches_too_far(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
+                            const struct pbuf *p)
 {
-    if (pcb->state < ESTABLISHED || pcb->state > FIN_WAIT_2 || hdr->seqno == pcb->rcv_nxt) {
-        return ERR_OK;
-    }
     uint32_t end = hdr->seqno + p->tot_len + ((TCPH_FLAGS(hdr) & TCP_FIN) != 0 ? 1 : 0);
-    return TCP_SEQ_GT(end, pcb->rcv_nxt + pcb->rcv_wnd) ? ERR_VAL : ERR_OK;
+    return hdr->seqno != pcb->rcv_nxt && TCP_SEQ_GT(end, pcb->rcv_nxt + pcb->rcv_wnd);
+}
+
+signed char tcp_gate_segment_in(const struct tcp_pcb *pcb, struct tcp_hdr *hdr, uint16_t opt_len,
+                                uint16_t opt1_len, uint8_t *opt2, const struct pbuf *p)
+{
+    if (opt_len != 0 && (TCPH_FLAGS(hdr) & TCP_SYN) == 0) {
+        hide_options(hdr, opt_len, opt1_len, opt2);
+    }
+    bool receiving = pcb->state >= ESTABLISHED && pcb->state <= FIN_WAIT_2;
+    return receiving && reaches_too_far(pcb, hdr, p) ? ERR_VAL : ERR_OK;
 }

@@ -322,6 +322,42 @@ static void test_close_in_callback(void **state)
     close_all();
 }
 
+/* A segment size that comes in mid-stream is not believed: lwIP would assert that segments never
+ * shrink, and send larger ones than the link takes. */
+static void test_late_segment_size(void **state)
+{
+    static const uint16_t sizes[] = {100, 8960};
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        uint8_t frame[128] = {0}, *at = frame + LAB_L4_OFFSET;
+        open_default();
+        connect_to_peer(0);
+        lab_tcp_ack(&tcp);
+        lab_serve();
+        assert_int_equal(sock_tcp_write(app.sock, pattern, 20000, false), 20000);
+        lab_put16(at, tcp.peer_port);
+        lab_put16(at + 2, tcp.guest_port);
+        lab_put32(at + 4, tcp.snd_nxt);
+        lab_put32(at + 8, tcp.rcv_nxt);
+        at[12] = 0x60;
+        at[13] = LAB_ACK;
+        lab_put16(at + 14, tcp.window);
+        at[20] = 2;
+        at[21] = 4;
+        lab_put16(at + 22, sizes[i]);
+        uint32_t len = lab_ip(frame, 6, 24);
+        lab_put16(at + 16, 0xffffu & ~lab_l4_sum(frame, 24));
+        lab_inject(frame, len);
+        lab_serve();
+        assert_int_equal(sock_tcp_mss(app.sock), 1460);
+        assert_int_equal(sock_tcp_write(app.sock, pattern + 20000, 20000, false), 20000);
+        lab_tcp_run(&tcp, 50);
+        assert_int_equal(tcp.stream_len, 40000);
+        assert_memory_equal(tcp.stream, pattern, 40000);
+        close_all();
+    }
+}
+
 /* ---- servers ---- */
 
 static struct app served;
@@ -409,6 +445,7 @@ int main(void)
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_retransmit),
         cmocka_unit_test(test_close_in_callback),
+        cmocka_unit_test(test_late_segment_size),
         cmocka_unit_test(test_listen),
         cmocka_unit_test(test_memory),
     };
