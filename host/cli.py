@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 import accel
+import conform
 import demo
 import options
 import pcap
@@ -15,6 +16,7 @@ import plot
 import report
 import reproduce
 import sandbox
+import serve
 import shell
 from errors import EXIT_INVALID, EXIT_OK, EXIT_PEER, EXIT_USAGE, SluiceError
 from lab import Lab, LabSpec
@@ -39,7 +41,9 @@ def outside(args, argv):
         raise SluiceError(EXIT_PEER, f"{ROOT} is below /run, which a private one will hide: move the checkout")
     fds, capture = [], None
     if args.command != "lab":
-        _require_image(DISK if args.boot == BOOT_EFI else ELF)
+        _require_image(DISK if getattr(args, "boot", None) == BOOT_EFI else ELF)
+        if args.command == "conform":
+            _require_image(conform.BACKEND)
         if args.command == "reproduce" and args.report == "stopwake":
             _require_image(MODEL)
         accel.choose(args.accel)
@@ -83,6 +87,10 @@ def inside(args):
     sandbox.settle()
     if args.command == "lab":
         return _run_lab(args)
+    if args.command == "conform":
+        if args.json and args.json != "-":
+            args.json = _inherited_path(JSON_FD_VARIABLE)
+        return conform.main(args)
     out = sys.stderr if args.json == "-" else sys.stdout
 
     def say(line=""):
@@ -92,6 +100,8 @@ def inside(args):
         return reproduce.run(args, ELF, out, _write_json, _inherited_path(PLOT_FD_VARIABLE))
 
     accelerator, why = accel.choose(args.accel)
+    if args.command == "serve":
+        return _serve(args, accelerator, why, say)
     say(f"accelerator: {why}; link {args.link or 'not shaped'}, queue {args.queue} packets, to {args.to}")
     rows, code, verdict = [], EXIT_INVALID, "interrupted"
     try:
@@ -114,7 +124,7 @@ def _measure(args, accelerator, lab, say):
 
     test = base_test(args, accelerator)
     if args.command == "demo":
-        rows = demo.run(lab, test, lambda title: say(f"\n{title}"), on_line)
+        rows = demo.run(lab, replace(test, time_s=args.time), lambda title: say(f"\n{title}"), on_line)
         return rows, *demo.verdict(rows)
     rows = run_test(lab, run_options(test, args), on_line)
     return rows, *report.run_verdict(rows)
@@ -129,6 +139,14 @@ def _run_lab(args):
         except OSError as e:
             raise SluiceError(EXIT_USAGE, f"{argv[0]}: {e.strerror}") from None
     return code if code >= 0 else 128 - code
+
+
+def _serve(args, accelerator, why, say):
+    say(f"accelerator: {why}; link {args.link or 'not shaped'}, queue {args.queue} packets")
+    with Lab(lab_spec(args)):
+        code, how = serve.run(base_test(args, accelerator), args.time, say)
+    say(how if code == EXIT_OK else f"FAIL ({code}): {how}")
+    return code
 
 
 def lab_spec(args):
@@ -147,7 +165,6 @@ def base_test(args, accelerator):
         pcap=_inherited_path(PCAP_FD_VARIABLE),
     )
     return Test(
-        time_s=args.time,
         sndbuf_bytes=args.sndbuf,
         ip=args.ip,
         mtu=args.mtu,
@@ -166,6 +183,7 @@ def run_options(test, args):
     return replace(
         test,
         protocol=args.test,
+        time_s=args.time,
         size_bytes=args.size,
         rate=args.rate,
         parallel=args.parallel,

@@ -99,14 +99,18 @@ def fault(text):
         raise _bad(text, str(e)) from None
 
 
-def _add_lab(p):
+def _add_lab(p, server=True):
+    """server: whether there is an iperf3 server."""
     g = p.add_argument_group("the path")
     g.add_argument("--link", type=link, default="100mbit", metavar="RATE",
                    help="rate of the NIC, e.g. 100mbit, or none for no shaping (default: %(default)s)")  # fmt: skip
     g.add_argument("--queue", type=integer(1, 1000000, "packets"), default=1000, metavar="PKTS",
                    help="length of the NIC's queue in packets (default: %(default)s)")  # fmt: skip
-    g.add_argument("--to", choices=("ext", "host"), default="ext",
-                   help="where the iperf3 server is: behind the NIC, or on the bridge (default: %(default)s)")  # fmt: skip
+    if server:
+        g.add_argument("--to", choices=("ext", "host"), default="ext",
+                       help="where the iperf3 server is: behind the NIC, or on the bridge (default: %(default)s)")  # fmt: skip
+    else:
+        p.set_defaults(to="ext")
     g.add_argument("--mtu", type=integer(576, 65535, "bytes"), default=1500, metavar="BYTES",
                    help="IP MTU of every device on the path (default: %(default)s)")  # fmt: skip
     g.add_argument("--ip", choices=("static", "dhcp"), default="static",
@@ -204,9 +208,28 @@ def parser():
     _add_vm(run)
     _add_output(run)
     _add_reproduce(commands)
+    serve = commands.add_parser("serve", help="boot the guest as an echo server (ping, UDP and TCP port 7)",
+                                description="Boot the guest as an echo server: it answers ping, and what is sent to "
+                                "port 7 by UDP or TCP. Its address, and the command that enters its network, are "
+                                "printed.")  # fmt: skip
+    serve.add_argument("--time", type=seconds(0.1, 86400), metavar="S", help="end after S seconds (default: at Ctrl-C)")
+    _add_lab(serve, server=False)
+    _add_vm(serve)
+    serve.add_argument("--verbose", action="store_true", help="show every command that is run")
+    serve.set_defaults(json=None)
+    conform = commands.add_parser("conform", help="the driver against a device that checks every clause",
+                                  description="Boot the image under a virtio-net device of our own that checks what "
+                                  "the driver does against the specification, with and without faults of the "
+                                  "device.")  # fmt: skip
+    conform.add_argument("--strict", action="store_true", required=True,
+                         help="the device that checks (the only one so far)")  # fmt: skip
+    conform.add_argument("--accel", choices=("auto", "kvm", "tcg"), default="auto",
+                         help="auto: KVM when /dev/kvm is usable, else TCG (default: %(default)s)")  # fmt: skip
+    _add_output(conform)
+    conform.add_argument("only", nargs="*", metavar="WORD", help="only the cases whose name contains one of these")
     lab = commands.add_parser("lab", help="build the network and run a command, or a shell, in it",
                               description="Build the network and run a command, or a shell, in it.")  # fmt: skip
-    _add_lab(lab)
+    _add_lab(lab, server=False)
     lab.add_argument("--verbose", action="store_true", help="show every command that is run")
     lab.add_argument("argv", nargs="*", metavar="COMMAND", help="after --, what to run (default: a shell)")
     return top

@@ -96,10 +96,13 @@ def guest_words(test, lab):
     return tuple(f"{k}={v}" for k, v in words.items())
 
 
+def mtu_options(mtu):
+    """The device's words for an MTU; the guest's own default needs none."""
+    return (f"host_mtu={mtu}",) if mtu != 1500 else ()
+
+
 def _vm_spec(test, lab):
-    options = tuple(test.vm.device_options)
-    if test.mtu != 1500:
-        options += (f"host_mtu={test.mtu}",)
+    options = tuple(test.vm.device_options) + mtu_options(test.mtu)
     quiet_s = 0.0
     for word in test.guest:
         key, _, value = word.partition("=")

@@ -8,7 +8,8 @@
 Nothing is left behind however it ends. The inner process is PID 1 of its namespace, so the kernel kills all
 others with it; the namespaces and the tmpfs over /run, the only place written to, vanish with the last process.
 Death travels down twice: by parent-death signals, which act at once, and by the life pipe, which also covers
-the moments in which a process exists but has not yet asked for its signal.
+the moments in which a process exists but has not yet asked for its signal. The pipe first carries the number that
+unshare has outside, by which others can enter its namespaces.
 """
 
 import ctypes
@@ -22,7 +23,8 @@ import threading
 import shell
 from errors import EXIT_PEER, SluiceError
 
-LIFE_FD_VARIABLE = "SLUICE_LIFE_FD"
+LIFE_FD_VARIABLE, OUTER_PID_VARIABLE = "SLUICE_LIFE_FD", "SLUICE_OUTER_PID"
+OWNER_VARIABLE = "SLUICE_OWNER"
 PR_SET_PDEATHSIG = 1
 INTERRUPT_GRACE_S = 2
 TUN = "/dev/net/tun"
@@ -104,6 +106,7 @@ def enter(argv, pass_fds=()):
     life_read, life_write = os.pipe()
     env = shell.environment()
     env[LIFE_FD_VARIABLE] = str(life_read)
+    env[OWNER_VARIABLE] = str(os.geteuid())
     for name in KERNEL_LIMITS:  # older kernels show these only in the first network namespace
         env[f"SLUICE_{name.upper()}"] = str(kernel_limit(name))
     command = [*_unshare_argv(), *argv]
@@ -112,6 +115,7 @@ def enter(argv, pass_fds=()):
         command, env=env, pass_fds=(life_read, *pass_fds), preexec_fn=_die_with(os.getpid())
     )
     os.close(life_read)
+    os.write(life_write, f"{child.pid}\n".encode())
     # unshare itself blocks SIGINT and SIGTERM, so they are turned here into an end of everything inside.
     ended_by = []
 
@@ -137,8 +141,10 @@ def settle():
     """First thing inside: watch the life pipe, take the private /run. Runs once."""
     life = int(os.environ.pop(LIFE_FD_VARIABLE))  # a sluice started from in here is an outer one again
     os.set_inheritable(life, False)
-    if select.select([life], [], [], 0)[0]:
+    outer_pid = os.read(life, 32).decode().strip()
+    if not outer_pid:
         os._exit(EXIT_PEER)
+    os.environ[OUTER_PID_VARIABLE] = outer_pid
 
     def watch():
         select.select([life], [], [])
@@ -148,6 +154,12 @@ def settle():
     shell.run("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", "/run")
     os.mkdir("/run/sluice")
     shell.run("ip", "link", "set", "lo", "up")
+
+
+def way_in(netns_command):
+    """The command line that runs another one in the network namespace we are in, for a terminal outside."""
+    user = [] if os.environ[OWNER_VARIABLE] == "0" else ["-U", "--preserve-credentials"]
+    return ["nsenter", "-t", os.environ[OUTER_PID_VARIABLE], *user, "-n", *netns_command]
 
 
 def kernel_limit(name):

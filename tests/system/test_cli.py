@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The command line: an error names the option, the value and what is allowed, before anything is touched."""
 
+import json
+
 import pytest
 
 USAGE = 1
@@ -28,6 +30,9 @@ USAGE = 1
         (["run", "udp", "--machine", "microvm"], ["--machine", "microvm", "q35"]),
         (["run", "udp", "--json", "/nowhere/at/all"], ["--json", "/nowhere/at/all"]),
         (["fly"], ["fly", "demo"]),
+        (["conform"], ["--strict"]),
+        (["serve", "--time", "0"], ["--time", "'0'", "0.1 to 86400"]),
+        (["serve", "--to", "host"], ["--to"]),
         (["run", "udp", "--no-such-option"], ["--no-such-option"]),
     ],
 )
@@ -47,6 +52,20 @@ def test_help_lists_every_option(sluice):
     for option in ("size", "time", "rate", "parallel", "reverse", "bidir", "window", "link", "queue", "sndbuf", "to",
                    "ip", "mtu", "accel", "machine", "boot", "guest", "fault", "pcap", "json", "verbose"):  # fmt: skip
         assert f"--{option}" in done.out
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["reproduce"], ["reproduce", "vxlan"], ["serve"], ["conform"], ["lab"]])
+def test_every_command_has_help(sluice, command):
+    done = sluice(*command, "--help", timeout=10)
+    assert done.code == 0 and done.out.startswith("usage: ") and not done.err, done
+
+
+def test_conform_from_the_command(sluice, image):
+    """`conform --strict WORD`: one boot under the device that checks, as JSON in a file."""
+    done = sluice("conform", "--strict", "as QEMU", "--json", "conform.json", timeout=60)
+    assert done.code == 0 and "0 violated" in done.out, done
+    rows = json.loads((sluice.cwd / "conform.json").read_text())["rows"]
+    assert [row["case"] for row in rows] == ["as QEMU does"] and rows[0]["ok"]
 
 
 def test_lab_command_runs_inside(sluice_as):
