@@ -317,7 +317,7 @@ long: $(STRICT_LONG)
 unit: $(UNIT_TESTS)
 	@$(PYTHON) tests/run_checks.py unit
 
-system: all $(HOST_APPS) $(BENCHES) $(STRICT_BACKEND)
+system: all $(HOST_APPS) $(BENCHES) $(STRICT_BACKEND) $(B)/host/unit/test_trace_replay
 	@$(PYTHON) tests/run_checks.py system
 
 lint: | $(NEWLIB_BUILT)

@@ -61,7 +61,8 @@ static bool read_word(struct trace *trace, const char *word, uint32_t *n, uint32
 
     for (unsigned i = 0; i < 3; i++) {
         numbers[i] = strtoul(at, &end, 10);
-        if (!isdigit((unsigned char)*at) || numbers[i] > (i < 2 ? UINT16_MAX : UINT32_MAX)) {
+        if (!isdigit((unsigned char)*at) ||
+            numbers[i] > (i < 2 && word[0] != '+' ? UINT16_MAX : UINT32_MAX)) {
             end = NULL;
         }
         if (word[0] == '+' || end == NULL || *end != ',') {

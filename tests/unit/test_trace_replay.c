@@ -158,9 +158,9 @@ static void test_text(void **state)
         assert_false(trace_read(&trace, text));
         trace_free(&trace);
     }
-    snprintf(text, sizeof(text), "  %s other words\n  trace: i256 +7 d0,5,9\r\n", head);
+    snprintf(text, sizeof(text), "  %s other words\n  trace: i256 +100007 d0,5,9\r\n", head);
     assert_true(trace_read(&trace, text));
-    assert_int_equal(trace.events[1].at_us, 7);
+    assert_int_equal(trace.events[1].at_us, 100007);
     assert_int_equal(trace.events[1].b, 9);
     trace_free(&trace);
 }
