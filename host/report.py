@@ -18,6 +18,7 @@ PLACES = (
     ("incomplete", "incomplete"),
     ("unaccounted", "UNACCOUNTED"),
 )
+FRAME_PLACES = tuple(key for key, _ in PLACES[:3])
 
 
 def host_facts(accelerator):
@@ -43,12 +44,17 @@ def sndbuf_words(sndbuf):
     return "no limit" if sndbuf is None else f"sndbuf {sndbuf}"
 
 
+def _place(row, key, name):
+    """The name of a place in this row. Of fragmented datagrams the first three places count frames."""
+    dropped = row[key]
+    if key == "device_dropped" and dropped == row["frames"]["dropped"].get("qemu"):
+        name = "QEMU, at the pause"
+    return f"{name} (frames)" if row.get("incomplete") and key in FRAME_PLACES else name
+
+
 def where_lost(row):
-    """The places that lost something, largest first. Of fragmented datagrams the datagrams are named."""
-    places = [(row[key], name) for key, name in PLACES if row.get(key)]
-    if row.get("incomplete"):
-        in_frames = {name for key, name in PLACES[:3]}
-        places = [(n, f"{name} (frames)" if name in in_frames else name) for n, name in places]
+    """The places that lost something, largest first."""
+    places = [(row[key], _place(row, key, name)) for key, name in PLACES if row.get(key)]
     places.sort(reverse=True)
     return ", ".join(f"{name} {count}" for count, name in places) or "-"
 

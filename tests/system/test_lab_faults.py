@@ -37,6 +37,7 @@ def test_pause(sluice):
     row = done.rows[0]
     assert row["valid"] and row["unaccounted"] == 0, row
     assert row["device_dropped"] == row["frames"]["dropped"]["qemu"] <= 1, row
+    assert ("QEMU, at the pause 1" in done.json["verdict"]) == bool(row["device_dropped"]), done
 
 
 def test_link_that_comes_back_spoils_the_row(sluice):
