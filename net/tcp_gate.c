@@ -17,6 +17,7 @@
 #include "lwip/priv/tcp_priv.h"
 #include "lwip_hooks.h"
 
+#define OPTION_END 0
 #define OPTION_NOP 1
 
 static unsigned
@@ -113,9 +114,28 @@ uint32_t *tcp_gate_segment_out(struct pbuf *p, struct tcp_hdr *hdr, const struct
  * option that it knows means anything to us. */
 static void hide_options(struct tcp_hdr *hdr, uint16_t opt_len, uint16_t opt1_len, uint8_t *opt2)
 {
+    if (opt_len == 0) {
+        return;
+    }
     memset(hdr + 1, OPTION_NOP, opt1_len);
     if (opt2 != NULL) {
         memset(opt2, OPTION_NOP, (size_t)(opt_len - opt1_len));
+    }
+}
+
+/* lwIP reads the length byte of a last option that has none, behind the segment. */
+static void end_options(struct tcp_hdr *hdr, uint16_t len)
+{
+    uint8_t *options = (uint8_t *)(hdr + 1);
+    uint16_t at = 0;
+    while (at < len && options[at] != OPTION_END) {
+        if (options[at] == OPTION_NOP) {
+            at++;
+        } else if (at + 1 >= len || options[at + 1] < 2 || at + options[at + 1] > len) {
+            memset(options + at, OPTION_END, (size_t)(len - at));
+        } else {
+            at = (uint16_t)(at + options[at + 1]);
+        }
     }
 }
 
@@ -133,8 +153,12 @@ static bool reaches_too_far(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr
 signed char tcp_gate_segment_in(const struct tcp_pcb *pcb, struct tcp_hdr *hdr, uint16_t opt_len,
                                 uint16_t opt1_len, uint8_t *opt2, const struct pbuf *p)
 {
-    if (opt_len != 0 && (TCPH_FLAGS(hdr) & TCP_SYN) == 0) {
+    if ((TCPH_FLAGS(hdr) & TCP_SYN) == 0) {
         hide_options(hdr, opt_len, opt1_len, opt2);
+    } else if (opt2 != NULL) {
+        return ERR_VAL; /* no buffer is so small that a SYN would have to be cut */
+    } else {
+        end_options(hdr, opt_len);
     }
     bool receiving = pcb->state >= ESTABLISHED && pcb->state <= FIN_WAIT_2;
     return receiving && reaches_too_far(pcb, hdr, p) ? ERR_VAL : ERR_OK;

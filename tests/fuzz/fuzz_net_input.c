@@ -31,7 +31,7 @@ static struct {
     bool stopped;
     uint16_t guest_port; /* of the connection that the guest opened */
     uint32_t guest_seq, peer_seq;
-    bool answer_syn;
+    bool answer_syn, answer_arp, tunnel;
 } fake;
 
 static struct virtio_net *const handle = (struct virtio_net *)&fake;
@@ -143,6 +143,7 @@ enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned queue,
         fake.guest_seq = get32(bytes + 38) + 1;
         fake.answer_syn = (bytes[47] & 16) == 0;
     }
+    fake.answer_arp |= bytes[12] == 8 && bytes[13] == 6 && bytes[21] == 1;
     fake.cookies[fake.n++] = frame->cookie;
     fake.stopped |= fake.n >= STOP_FLIGHT;
     return VIRTIO_NET_OK;
@@ -169,12 +170,22 @@ unsigned virtio_net_tx_in_flight(const struct virtio_net *dev, unsigned queue)
     return fake.n;
 }
 
+static void receive(const uint8_t *frame, uint32_t len, uint32_t piece, bool vouched);
+
 unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned queue, unsigned budget)
 {
+    static const uint8_t reply[42] = {0x52, 0x54, 0, 0, 0,    1,    2, 0, 0, 0, 0,  1, 8, 6,
+                                      0,    1,    8, 0, 6,    4,    0, 2, 2, 0, 0,  0, 0, 1,
+                                      10,   0,    0, 1, 0x52, 0x54, 0, 0, 0, 1, 10, 0, 0, 2};
     (void)dev;
     (void)queue;
     (void)budget;
-    return 0;
+    if (!fake.answer_arp) {
+        return 0;
+    }
+    fake.answer_arp = false;
+    receive(reply, sizeof(reply), 2048, false);
+    return 1;
 }
 
 void virtio_net_rx_return(struct virtio_net *dev, void *buf)
@@ -356,8 +367,30 @@ static uint32_t take(struct input *in, unsigned bytes)
 
 static uint8_t frame[66000];
 
+/* Into the tunnel: its header, and any bytes as the frame inside. */
+static void step_inside(struct input *in)
+{
+    uint8_t *udp = frame + 34;
+    uint32_t len = take(in, 1), flags = take(in, 1);
+    memset(udp, 0, 16);
+    put16(udp, 50000);
+    put16(udp + 2, 4789);
+    put16(udp + 4, 16 + len);
+    udp[8] = (uint8_t)((flags & 1) != 0 ? flags : 8);
+    udp[14] = (flags & 6) != 6 ? 42 : 43;
+    for (uint32_t i = 0; i < len; i++) {
+        udp[16 + i] = (uint8_t)take(in, 1);
+    }
+    udp[16] |= (flags & 8) == 0 ? 1 : 0; /* for everybody, mostly */
+    receive(frame, ip_frame(frame, 17, 16 + len), (flags & 16) != 0 ? 64 : 2048, false);
+}
+
 static void step_raw(struct input *in)
 {
+    if (fake.tunnel) {
+        step_inside(in);
+        return;
+    }
     uint32_t len = 15 + take(in, 1);
     for (uint32_t i = 0; i < len; i++) {
         frame[i] = (uint8_t)take(in, 1);
@@ -489,31 +522,35 @@ static void step(struct input *in)
     }
 }
 
-static void learn_peer(void)
+static void open_all(bool tunnel)
 {
-    static const uint8_t arp[42] = {0x52, 0x54, 0, 0, 0,    1,    2, 0, 0, 0, 0,  1, 8, 6,
-                                    0,    1,    8, 0, 6,    4,    0, 2, 2, 0, 0,  0, 0, 1,
-                                    10,   0,    0, 1, 0x52, 0x54, 0, 0, 0, 1, 10, 0, 0, 2};
-    receive(arp, 42, 2048, false);
-    net_poll();
-}
-
-static void open_all(void)
-{
-    struct net_config config = {.ip = GUEST_IP, .netmask = 0xffffff00u};
+    struct net_config config = {
+        .ip = GUEST_IP,
+        .netmask = 0xffffff00u,
+        .vxlan =
+            {
+                .on = tunnel,
+                .vni = 42,
+                .remote_ip = PEER_IP,
+                .ip = 0x0a020002u,
+                .netmask = 0xffffff00u,
+                .port = 4789,
+            },
+    };
     const char *why = "";
     memset(&fake, 0, sizeof(fake));
     n_served = 0;
+    fake.tunnel = tunnel;
     if (!net_open(&config, &why)) {
         abort();
     }
     fake.peer_seq = 1000;
-    learn_peer();
     stream = sock_tcp_connect(&ops, NULL, PEER_IP, 5201, 5000 * MS, 0);
     listener = sock_tcp_listen(80, on_accept, NULL);
     datagrams = sock_udp_open(&ops, NULL, 65536);
     (void)sock_udp_bind(datagrams, 9);
     (void)sock_udp_connect(datagrams, PEER_IP, 5000);
+    net_poll();
     net_poll();
     if (fake.answer_syn) {
         answer_syn();
@@ -552,7 +589,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, size};
-    open_all();
+    open_all((take(&in, 1) & 1) != 0);
     while (in.left > 0) {
         step(&in);
     }
