@@ -12,7 +12,13 @@ from errors import EXIT_USAGE
 KIB = 1024
 UDP_SIZE, TCP_SIZE = (16, 65507), (1, 1048576)
 SNDBUF = (4096, 1 << 30)
+MTU_MAX_BYTES = 65521  # of a tap: 64 KiB less an Ethernet header
 GUEST_KEY = re.compile(r"[a-z0-9_.]+=\S*\Z")
+# Words of the guest that the lab and the accounts must know too.
+NOT_GUEST_WORDS = {
+    name: f"use --{name}" for name in ("time", "size", "rate", "parallel", "reverse", "bidir", "window", "mtu")
+}
+NOT_GUEST_WORDS |= {"test": "use `run udp`, `run tcp` or `serve`", "mac": "the lab forwards to one address alone"}
 DEFAULT_SNDBUF_BYTES = 1 << 20
 REPORTS = {
     "sndbuf": "field report A: UDP is dropped just before the NIC, and the tap's send buffer limit",
@@ -89,6 +95,9 @@ def link(text):
 def guest_word(text):
     if not GUEST_KEY.match(text):
         raise _bad(text, "KEY=VALUE without blanks, a key of docs/configuration.md")
+    key = text.partition("=")[0]
+    if key in NOT_GUEST_WORDS:
+        raise _bad(text, NOT_GUEST_WORDS[key])
     return text
 
 
@@ -111,7 +120,7 @@ def _add_lab(p, server=True):
                        help="where the iperf3 server is: behind the NIC, or on the bridge (default: %(default)s)")  # fmt: skip
     else:
         p.set_defaults(to="ext")
-    g.add_argument("--mtu", type=integer(576, 65535, "bytes"), default=1500, metavar="BYTES",
+    g.add_argument("--mtu", type=integer(576, MTU_MAX_BYTES, "bytes"), default=1500, metavar="BYTES",
                    help="IP MTU of every device on the path (default: %(default)s)")  # fmt: skip
     g.add_argument("--ip", choices=("static", "dhcp"), default="static",
                    help="how the guest gets its address (default: %(default)s)")  # fmt: skip

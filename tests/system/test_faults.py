@@ -48,8 +48,8 @@ def test_no_server_on_the_port(sluice, image):
     "word, named",
     [
         ("nonsense=1", "nonsense"),
-        ("size=abc", "abc"),
-        ("size=70000", "70000"),
+        ("sndbuf=abc", "abc"),
+        ("drain=70000", "70000"),
         ("tx.policy=hope", "hope"),
         ("tx.size=100", "100"),
     ],
