@@ -26,7 +26,9 @@ def _check_accounts(rows):
 
 
 def _check_code(done):
-    """A busy machine may lose datagrams in the receiver's socket; nothing else may be wrong."""
+    """A busy machine may be too slow to show the loss, or lose in the receiver's socket; nothing else may be wrong."""
+    if done.code == EXIT_INVALID and "too slow" in done.json["verdict"]:
+        pytest.skip(done.json["verdict"])
     if done.code == EXIT_INVALID and "receiver's socket" in done.json["verdict"]:
         return
     assert done.code == EXIT_OK, done
@@ -135,14 +137,15 @@ def _rows():
         (1024, {"tx_stops": 0, "tx_wakes": 0}, EXIT_THRESHOLD, "no pressure"),
         (4096, {"receiver_dropped": 2}, EXIT_INVALID, "overflowed at 4096"),
         (64, {"valid": False, "exit_code": 5, "invalid_reason": "the ledger"}, 5, "64 bytes: the ledger"),
-        (None, {"sent": 1200}, EXIT_THRESHOLD, "too slow"),
+        (None, {"sent": 1900, "nic_dropped": 900}, EXIT_INVALID, "too slow"),
+        (None, {"sent": 9000, "nic_dropped": 300}, EXIT_THRESHOLD, "dropped only 300 of 9000"),
     ],
 )
 def test_verdict(size, change, code, words):
     """What each figure that is not as it must be does to the exit code."""
     found = copy.deepcopy(_rows())
     if size is None:
-        found[0].update(change, nic_dropped=300)
+        found[0].update(change)
     else:
         next(r for r in found if r["size_bytes"] == size and r["sndbuf_bytes"]).update(change)
     args = types.SimpleNamespace(sndbuf=1 << 20, to="ext", link="100mbit")
