@@ -276,7 +276,7 @@ static void test_transmit(void **state)
     expect_right((struct scene){
         .transmit = true, .size_descs = 2, .frames = 3, .batch = 1, .preemptions = 3});
     expect_right((struct scene){
-        .transmit = true, .size_descs = 4, .frames = 4, .batch = 2, .preemptions = 2});
+        .transmit = true, .size_descs = 4, .frames = 4, .batch = 2, .preemptions = 3});
 }
 
 static void test_receive(void **state)
