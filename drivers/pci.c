@@ -31,6 +31,8 @@
 #define BAR_TYPE_64      0x4u
 #define BAR_MEMORY_MASK  0xfffffff0u
 #define CAPABILITIES_MIN 0x40u
+/* The most that a page table of this machine can point to. */
+#define PHYS_ADDRESS_BITS 52u
 /* Links of four bytes each between the header and the end of 256 bytes. */
 #define MAX_CAPABILITIES ((CONFIG_PORT_BYTES - CAPABILITIES_MIN) / 4u)
 
@@ -260,5 +262,6 @@ bool pci_memory_bar(const struct pci_function *f, unsigned bar, uint64_t *phys, 
     pci_write16(f, PCI_COMMAND, command);
     *phys = address;
     *bytes = ~mask + 1;
-    return address != 0 && (uint32_t)mask != 0 && address + *bytes > address;
+    return address != 0 && (uint32_t)mask != 0 && address + *bytes > address &&
+           (address + *bytes - 1) >> PHYS_ADDRESS_BITS == 0;
 }

@@ -272,6 +272,15 @@ static void test_bars(void **state)
     assert_false(pci_memory_bar(&net, 5, &phys, &bytes));
     assert_false(pci_memory_bar(&net, 6, &phys, &bytes));
     assert_false(pci_memory_bar(&net, 7, &phys, &bytes));
+    /* Where no page table reaches: at 2^52, and from below into it. */
+    set_bar(f, 4, 0x00000004, 0xfffff004);
+    set_bar(f, 5, 0x00100000, 0xffffffff);
+    assert_false(pci_memory_bar(&net, 4, &phys, &bytes));
+    set_bar(f, 4, 0xfffff004, 0xfffff004);
+    set_bar(f, 5, 0x000fffff, 0xffffffff);
+    assert_true(pci_memory_bar(&net, 4, &phys, &bytes));
+    set_bar(f, 4, 0xffff0004, 0xfffe0004);
+    assert_false(pci_memory_bar(&net, 4, &phys, &bytes));
     /* Sizing leaves everything as it was. */
     assert_int_equal(config_get(f, PCI_BAR0 + 4, 4), 0xfebc0000);
     assert_int_equal(config_get(f, PCI_BAR0 + 12, 4), 0xe0);
