@@ -18,7 +18,7 @@ import reproduce
 import sandbox
 import serve
 import shell
-from errors import EXIT_INVALID, EXIT_OK, EXIT_PEER, EXIT_USAGE, SluiceError
+from errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PEER, EXIT_USAGE, SluiceError
 from lab import Lab, LabSpec
 from rows import Test, run_test
 from vm import BOOT_EFI, VmSpec
@@ -103,12 +103,14 @@ def inside(args):
     if args.command == "serve":
         return _serve(args, accelerator, why, say)
     say(f"accelerator: {why}; link {args.link or 'not shaped'}, queue {args.queue} packets, to {args.to}")
-    rows, code, verdict = [], EXIT_INVALID, "interrupted"
+    rows = []
     try:
         with Lab(lab_spec(args)) as lab:
             rows, code, verdict = _measure(args, accelerator, lab, say)
     except SluiceError as e:
         code, verdict = e.code, str(e)
+    except KeyboardInterrupt:
+        code, verdict = EXIT_INTERRUPTED, "interrupted"
     for line in report.tables(rows):
         say(line)
     say()

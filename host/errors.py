@@ -7,6 +7,8 @@ EXIT_PEER = 2  # peer, link, control channel or the machine itself failed
 EXIT_THRESHOLD = 3  # a threshold that was asked for was missed
 EXIT_INVALID = 4  # the measurement is not valid, or undecided
 EXIT_DRIVER = 5  # a driver invariant broke
+# As a shell has them for SIGINT and SIGPIPE: whoever started the command ended it.
+EXIT_INTERRUPTED, EXIT_PIPE = 130, 141
 
 
 class SluiceError(Exception):

@@ -93,6 +93,7 @@ def _namespace_mend():
 def _die_with(parent):
     def child_setup():
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # until settle(): an interpreter that starts has no words for it
         if os.getppid() != parent:  # it died between the fork and the line above
             os._exit(EXIT_PEER)
 
@@ -133,12 +134,15 @@ def enter(argv, pass_fds=()):
     code = child.wait()
     os.close(life_write)
     if ended_by:
+        if ended_by[0] == signal.SIGALRM:
+            print("sluice: interrupted", file=sys.stderr)
         return 128 + (signal.SIGINT if ended_by[0] == signal.SIGALRM else ended_by[0])
     return code if code >= 0 else 128 - code
 
 
 def settle():
     """First thing inside: watch the life pipe, take the private /run. Runs once."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     life = int(os.environ.pop(LIFE_FD_VARIABLE))  # a sluice started from in here is an outer one again
     os.set_inheritable(life, False)
     outer_pid = os.read(life, 32).decode().strip()

@@ -11,7 +11,7 @@ import time
 import pytest
 from conftest import wait_gone
 
-KILLS = 20
+KILLS, INTERRUPTS = 20, 6
 LONGEST_S = 2.5
 
 
@@ -54,16 +54,44 @@ def test_ended_by_a_signal(sluice_as, fake_qemu, image, number):
     assert not wait_gone(mark)
 
 
+def _children(pid):
+    return pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def _comm(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return None
+
+
+def test_interrupted_at_random_moments(sluice, fake_qemu, image):
+    """Ctrl-C reaches every process of the foreground, also one whose interpreter is only starting: one line, no more."""
+    env = fake_qemu("echo hello; exec sleep 30")
+    seed = int(os.environ.get("SLUICE_TEST_SEED", time.time_ns() % 10**6))
+    moments = random.Random(seed)
+    for _ in range(INTERRUPTS):
+        process, mark = sluice.start("run", "udp", env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        while not any(_comm(child) == "unshare" for child in _children(process.pid)):
+            time.sleep(0.005)
+        delay = moments.uniform(0, 1.0)
+        time.sleep(delay)
+        os.killpg(process.pid, signal.SIGINT)
+        err = process.communicate(timeout=8)[1]
+        assert process.returncode == 130, (seed, delay, err)
+        assert err in ("", "sluice: interrupted\n"), (seed, delay, err)
+        assert not wait_gone(mark)
+
+
 @pytest.mark.parametrize("victim", ["unshare", "inner"])
 def test_killed_in_the_middle(sluice, fake_qemu, image, victim):
     """The processes between the command and QEMU die: the command ends with an error, and nothing is left."""
     env = fake_qemu("echo hello; exec sleep 30")
     process, mark = sluice.start("run", "udp", env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert any("hello" in line for line in iter(process.stdout.readline, ""))
-    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    pid = int(children[0])
+    pid = int(_children(process.pid)[0])
     if victim == "inner":
-        pid = int(pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        pid = int(_children(pid)[0])
     os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=8)
     assert process.returncode != 0
