@@ -285,7 +285,10 @@ $(HOST_APPS): $(call objects,host,$(wildcard tests/host_sock/*.c) $(APPS_C) driv
 	@$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) -lm
 
 # Programs that measurements are set against: plain, optimised Linux programs.
-BENCHES := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c)) $(B)/bench/empty_pvh.elf
+# Those named *_model.c run the driver's objects in process.
+MODEL_BENCH_C := $(wildcard tests/bench/*_model.c)
+BENCHES := $(patsubst tests/bench/%.c,$(B)/bench/%,$(filter-out $(MODEL_BENCH_C),$(wildcard tests/bench/*.c))) \
+    $(MODEL_BENCH_C:tests/bench/%.c=$(B)/host/bench/%) $(B)/bench/empty_pvh.elf
 $(B)/bench/%: tests/bench/%.c Makefile
 	@mkdir -p $(@D)
 	@echo 'HOSTCC   $<'
