@@ -3,6 +3,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -74,7 +75,7 @@ def _require_image(path):
     if os.path.exists(path):
         return
     argv = ["make", "-s", "-C", ROOT, os.path.relpath(path, ROOT)]
-    print(f"sluice: {os.path.basename(path)} is not built yet: {' '.join(argv)}", file=sys.stderr)
+    print(f"sluice: {os.path.basename(path)} is not built yet: {shlex.join(argv)}", file=sys.stderr)
     try:
         done = subprocess.run(argv, stdout=sys.stderr, check=False)
     except FileNotFoundError:

@@ -3,6 +3,7 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -91,6 +92,8 @@ def in_netns(name, *argv):
     nsenter and not `ip netns exec`: that one also mounts a new /sys, which a user namespace may be refused.
     """
     argv = [str(a) for a in argv]
+    if shutil.which(argv[0], path=environment()["PATH"]) is None:
+        raise missing(argv[0])
     return argv if name is None else ["nsenter", f"--net=/run/netns/{name}", *argv]
 
 
