@@ -2,6 +2,7 @@
 """The command line: an error names the option, the value and what is allowed, before anything is touched."""
 
 import json
+import os
 
 import pytest
 
@@ -76,6 +77,18 @@ def test_lab_command_runs_inside(sluice_as):
     done = sluice_as("lab", "--", "sh", "-c", "ip -br link; exit 7", timeout=20)
     assert done.code == 7, done
     assert {line.split()[0].split("@")[0] for line in done.out.splitlines()} == {"lo", "tap0", "veth0", "br0"}
+
+
+@pytest.mark.parametrize("program, package", [("iperf3", "iperf3"), ("qemu-system-x86_64", "qemu-system-x86")])
+def test_missing_program_names_its_package(sluice, image, empty_dir, program, package):
+    bin_dir = empty_dir / "bin"
+    bin_dir.mkdir()
+    for directory in ("/usr/sbin", "/usr/bin"):
+        for entry in os.scandir(directory):
+            if entry.name != program and not (bin_dir / entry.name).is_symlink():
+                (bin_dir / entry.name).symlink_to(entry.path)
+    done = sluice("run", "udp", "--time", "1", env={"PATH": str(bin_dir)}, timeout=20)
+    assert done.code == 2 and f"{program} is not installed: apt install {package}" in done.out, done
 
 
 def test_closed_tun_names_the_mend(sluice, empty_dir):
