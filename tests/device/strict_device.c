@@ -19,7 +19,7 @@ void strict_options_default(struct strict_options *opt)
                    strict_bit(F_CSUM) | strict_bit(F_GUEST_CSUM) | strict_bit(F_HOST_TSO4) |
                    strict_bit(F_GUEST_TSO4) | strict_bit(F_MRG_RXBUF) | strict_bit(F_MAC) |
                    strict_bit(F_STATUS) | strict_bit(F_MTU),
-        .queue_max_descs = {256, 256, 64},
+        .queue_max_descs = {256, 256, 256},
         .vectors = 3,
         .notify_multiplier = 4,
         .notify_off = {0, 1, 2},

@@ -94,12 +94,12 @@ static bool walk_indirect(struct strict_queue *q, struct strict_chain *c, struct
         freeze(c, &table[at], d);
         if (!STRICT_CHECK(r, SPL_DRV_IND_02, (d.flags & DESC_F_INDIRECT) == 0,
                           "queue %u head %u: entry %u of a table is indirect", q->index, c->head,
-                          at) ||
-            !take_segment(q, c, d)) {
+                          at)) {
             return false;
         }
+        ok &= take_segment(q, c, d);
         if ((d.flags & DESC_F_NEXT) == 0) {
-            return true;
+            return ok;
         }
         at = d.next;
         if (!STRICT_CHECK(r, SPL_DRV_GEN_02, at < n, "queue %u head %u: entry %u of %u", q->index,
@@ -133,6 +133,7 @@ static bool walk(struct strict_queue *q, struct strict_chain *c)
 {
     struct strict_report *r = q->report;
     uint32_t at = c->head;
+    bool ok = true; /* a segment that is wrong does not end the walk: the rest is judged too */
     for (;;) {
         if (!claim(q, c, at)) {
             return false;
@@ -143,13 +144,11 @@ static bool walk(struct strict_queue *q, struct strict_chain *c)
         if ((d.flags & DESC_F_INDIRECT) != 0) {
             return STRICT_CHECK(r, SPL_DRV_IND_04, (d.flags & DESC_F_NEXT) == 0,
                                 "queue %u head %u: flags %#x", q->index, c->head, d.flags) &&
-                   walk_indirect(q, c, d);
+                   walk_indirect(q, c, d) && ok;
         }
-        if (!take_segment(q, c, d)) {
-            return false;
-        }
+        ok &= take_segment(q, c, d);
         if ((d.flags & DESC_F_NEXT) == 0) {
-            return true;
+            return ok;
         }
         at = d.next;
         if (!STRICT_CHECK(r, SPL_DRV_GEN_02, at < q->size_descs, "queue %u head %u: next %u of %u",
