@@ -153,6 +153,7 @@ int main(int argc, char *argv[])
 {
     const uint64_t millions = argc > 1 ? strtoull(argv[1], NULL, 10) : 1000;
     const uint64_t thousands = argc > 2 ? strtoull(argv[2], NULL, 10) : 1000;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     bool ok = descriptors(millions * 1000000u);
     ok &= cycles(thousands * 1000u);
     ok &= losses(thousands * 1000u);
