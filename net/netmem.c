@@ -8,7 +8,12 @@
 #include "boot/mem.h"
 #include "boot/panic.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define NETMEM_ASAN 1 /* as clang says it */
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(NETMEM_ASAN)
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(addr, size)   ((void)(addr), (void)(size))
