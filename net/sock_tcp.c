@@ -447,7 +447,8 @@ uint16_t sock_tcp_mss(const struct sock *sock)
 void sock_tcp_note(struct tcp_pcb *pcb)
 {
     struct sock *sock = pcb->callback_arg;
-    if (sock != NULL) {
+    /* Before it is accepted the argument is its listener's, who may be gone. */
+    if (sock != NULL && pcb->state != SYN_RCVD) {
         sock->last_nrtx = pcb->nrtx;
     }
 }

@@ -417,6 +417,24 @@ static void test_listen(void **state)
     close_all();
 }
 
+/* A connection belongs to its listener until it is accepted. When that one is closed first, nothing
+ * may be noted with it any more. */
+static void test_listener_closed_amid_handshake(void **state)
+{
+    (void)state;
+    open_default();
+    struct sock *listener = sock_tcp_listen(5201, on_accept, &app);
+    assert_non_null(listener);
+    tcp = (struct lab_tcp){.guest_port = 5201, .peer_port = 40000, .snd_nxt = 7, .window = 8192};
+    lab_tcp_send(&tcp, LAB_SYN, NULL, 0);
+    lab_serve();
+    lab_tcp_look(&tcp);
+    assert_true(tcp.synchronised);
+    sock_close(listener, false);
+    lab_elapse(500, true);
+    close_all();
+}
+
 /* Each allocation fails once: nothing is lost or leaked, and a connection that came about works. */
 static void test_memory(void **state)
 {
@@ -447,6 +465,7 @@ int main(void)
         cmocka_unit_test(test_close_in_callback),
         cmocka_unit_test(test_late_segment_size),
         cmocka_unit_test(test_listen),
+        cmocka_unit_test(test_listener_closed_amid_handshake),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
