@@ -187,8 +187,8 @@ static uint32_t peer_tcp(struct input *in, uint8_t *frame)
     memset(tcp, 0, 20);
     put16(tcp, 40000);
     put16(tcp + 2, ECHO_PORT);
-    put32(tcp + 4, peer.tcp_sent + ((form & 2u) != 0 ? (uint32_t)(int8_t)in8(in) : 0));
-    put32(tcp + 8, peer.tcp_next + ((form & 4u) != 0 ? (uint32_t)(int8_t)in8(in) : 0));
+    put32(tcp + 4, peer.tcp_sent + ((form & 2u) != 0 ? (uint32_t)(int8_t)in8(in) : 0u));
+    put32(tcp + 8, peer.tcp_next + ((form & 4u) != 0 ? (uint32_t)(int8_t)in8(in) : 0u));
     tcp[12] = (uint8_t)((20 + options) / 4 << 4);
     tcp[13] = flags;
     put16(tcp + 14, (form & 8u) != 0 ? in16(in) : 8192);
