@@ -89,6 +89,11 @@ def _guest_drops(guest, queue):
     return sum(sum(q.get("drops", {}).values()) for q in guest.get(queue, []))
 
 
+def _udp_out(ledger, guest, pieces, others):
+    """UDP frames that the guest handed to its driver."""
+    return guest.get("net", {}).get("udp_frames_out", ledger.sent * pieces + others)
+
+
 def forward(delta, guest, sums, others, size_bytes, mtu, to, pauses=0):
     """guest -> receiver. sums: (sent, received) datagrams; others: datagrams that are not
     of the test: one hello a stream, DHCP; pauses: how often QEMU stopped the guest, which makes it drop the frame that
@@ -107,7 +112,10 @@ def forward(delta, guest, sums, others, size_bytes, mtu, to, pauses=0):
         device = tap_rx - arrived - nic - qdisc["qlen"]
     else:
         device = tap_rx - arrived
-    qemu = min(max(frames_sent - tap_rx - tap, 0), pauses)
+    # A frame that passed after the guest had counted hides one that QEMU dropped, but not from the datagrams.
+    udp_sent = min(ledger.sent * pieces + others, _udp_out(ledger, guest, pieces, others))
+    udp_missing = udp_sent - _udp_frames_in(snmp) - tap - nic - device
+    qemu = min(max(frames_sent - tap_rx - tap, udp_missing, 0), pauses)
     late = tap_rx + tap + qemu - frames_sent
     ledger.frames = _after_report({"sent": frames_sent, "received": arrived,
                                    "dropped": {"qemu": qemu, "tap": tap, "nic": nic, "device": device}}, late)  # fmt: skip
@@ -119,9 +127,7 @@ def _forward_datagrams(ledger, guest, snmp, others, pieces):
     drops = ledger.frames["dropped"]
     lost_frames = sum(drops.values())
     reached = _udp_reached(snmp) - others
-    udp_out = guest.get("net", {}).get("udp_frames_out")
-    if udp_out is None:
-        udp_out = ledger.sent * pieces + others
+    udp_out = _udp_out(ledger, guest, pieces, others)
     control_sent = ledger.frames["sent"] + ledger.frames["after_report"] - udp_out
     control_arrived = ledger.frames["received"] - _udp_frames_in(snmp)
     ledger.control_dropped = min(max(control_sent - control_arrived, 0), lost_frames)
@@ -150,8 +156,8 @@ def _share(ledger, drops):
     ledger.device_dropped = test["device"] + test["qemu"]
 
 
-def reverse(delta, guest, sums, size_bytes, mtu, to):
-    """sender in the namespace `to` -> guest. sums: (sent, received) datagrams."""
+def reverse(delta, guest, sums, size_bytes, mtu, to, pauses=0):
+    """sender in the namespace `to` -> guest. sums: (sent, received) datagrams; pauses: as above."""
     ledger = Ledger(sent=sums[0], received=sums[1])
     snmp = delta["ext" if to == "ext" else "lab"]["snmp"]
     pieces = fragments(size_bytes, mtu)
@@ -173,14 +179,16 @@ def reverse(delta, guest, sums, size_bytes, mtu, to):
     guest_dropped = _guest_drops(guest, "rx") + net.get("csum_bad", 0) + net.get("rx_no_pbuf", 0)
     # What the guest no longer took when it ended: the last segments of the control connection.
     untaken = entered - tap_tx - tap
-    late = tap_tx - guest_rx - _guest_drops(guest, "rx")
-    dropped = {"nic": nic, "device": device, "tap": tap, "untaken": untaken, "guest": guest_dropped}
-    ledger.frames = _after_report({"sent": offered, "received": guest_rx, "dropped": dropped}, late)
+    dropped = {"qemu": 0, "nic": nic, "device": device, "tap": tap, "untaken": untaken, "guest": guest_dropped}
+    ledger.frames = {"sent": offered, "received": guest_rx, "dropped": dropped}
+    _reverse_datagrams(ledger, guest, snmp, pieces, pauses)
+    late = tap_tx - guest_rx - _guest_drops(guest, "rx") - dropped["qemu"]
+    _after_report(ledger.frames, late)
     ledger.frames["unaccounted"] = late - ledger.frames["after_report"]
-    return _reverse_datagrams(ledger, guest, snmp, pieces, offered)
+    return ledger
 
 
-def _reverse_datagrams(ledger, guest, snmp, pieces, offered):
+def _reverse_datagrams(ledger, guest, snmp, pieces, pauses):
     """The sender's own queue tells the kernel what it dropped (SndbufErrors); further places count all frames."""
     drops = ledger.frames["dropped"]
     udp_offered = _udp_frames_offered(snmp)
@@ -189,7 +197,9 @@ def _reverse_datagrams(ledger, guest, snmp, pieces, offered):
     later = max(udp_offered - at_nic - udp_in - drops["guest"], 0)
     ledger.nic_dropped = at_nic
     ledger.tap_dropped = min(later, drops["tap"] + max(drops["untaken"], 0))
-    ledger.device_dropped = min(later - ledger.tap_dropped, max(drops["device"], 0))
+    at_devices = min(later - ledger.tap_dropped, max(drops["device"], 0))
+    drops["qemu"] = min(later - ledger.tap_dropped - at_devices, pauses)
+    ledger.device_dropped = at_devices + drops["qemu"]
     ledger.guest_dropped = drops["guest"]
     lost_frames = ledger.nic_dropped + ledger.tap_dropped + ledger.device_dropped + ledger.guest_dropped
     ledger.control_dropped = max(sum(drops.values()) - lost_frames, 0)
@@ -199,4 +209,3 @@ def _reverse_datagrams(ledger, guest, snmp, pieces, offered):
         ledger.unaccounted = lost - ledger.incomplete
     else:
         ledger.unaccounted = lost - lost_frames
-    return ledger

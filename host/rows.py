@@ -247,13 +247,13 @@ def _fill_datagrams(row, lab, test, direction, report, delta):
     guest = report.get("sluice", {})
     counts = _whole_test(direction, guest.get("udp", {}), sent, received)
     to = lab.spec.to
+    pauses = sum(f.name == "pause" for f in test.faults)
     if direction == TO_HOST:
         messages = lab.dhcp.messages() if lab.dhcp else 0  # read in any case, for the next row to start from 0
         others = test.streams + (messages if to == "ext" else 0)
-        pauses = sum(f.name == "pause" for f in test.faults)
         ledger = accounts.forward(delta, guest, counts, others, test.payload_bytes, test.mtu, to, pauses)
     else:
-        ledger = accounts.reverse(delta, guest, counts, test.payload_bytes, test.mtu, to)
+        ledger = accounts.reverse(delta, guest, counts, test.payload_bytes, test.mtu, to, pauses)
     row.update(vars(ledger))
     row["sent_bits_per_second"] = sent.get("bits_per_second", 0.0)
     row["received_bits_per_second"] = received.get("bits_per_second", 0.0)

@@ -43,11 +43,11 @@ class Forward:
                     "snmp": snmp(udp_in=udp, tcp_in=arrived - udp, errors=errors, read=self.received + HELLOS)},
         }  # fmt: skip
 
-    def ledger(self, claimed=None):
+    def ledger(self, claimed=None, pauses=0):
         frames = self.sent + HELLOS + self.control
         guest = {"tx": [{"packets": frames}], "net": {"udp_frames_out": self.sent + HELLOS}}
         sums = (self.sent if claimed is None else claimed, self.received)
-        return accounts.forward(self.delta, guest, sums, HELLOS, SIZE, MTU, "ext")
+        return accounts.forward(self.delta, guest, sums, HELLOS, SIZE, MTU, "ext", pauses)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,16 @@ def test_a_frame_that_nobody_dropped():
     assert ledger.unaccounted == 1 and ledger.frames["unaccounted"] == 1
 
 
+@pytest.mark.parametrize("late", [0, 1, 2])
+@pytest.mark.parametrize("others", [{}, {"nic": 100}, {"errors": 4}])
+def test_the_frame_that_a_pause_costs(late, others):
+    """QEMU drops one when it stops the guest, also when as many passed after the guest's report as to hide it."""
+    ledger = Forward(lost=1, late=late, **others).ledger(pauses=1)
+    assert ledger.frames["dropped"]["qemu"] == ledger.device_dropped == 1, ledger
+    assert ledger.unaccounted == ledger.frames["unaccounted"] == 0 and ledger.frames["after_report"] == late, ledger
+    assert Forward(late=late, **others).ledger(pauses=1).device_dropped == 0
+
+
 @pytest.mark.parametrize("losses", [{}, {"nic": 600, "nic_control": 2}])
 def test_a_guest_that_counts_a_datagram_it_never_sent(losses):
     """Its frames balance, its datagrams do not: whatever the NIC dropped, the guest's own layer is named."""
@@ -95,6 +105,21 @@ def test_more_late_frames_than_a_close_has():
 
 def test_fragments():
     assert [accounts.fragments(size, 1500) for size in (16, 1472, 1473, 2952, 2953, 65507)] == [1, 1, 2, 2, 3, 45]
+
+
+@pytest.mark.parametrize("pauses", [0, 1])
+def test_reverse_a_frame_that_a_pause_costs(pauses):
+    """It was read from the tap, and the guest never saw it: without a pause nobody can have dropped it."""
+    sent, control = 1000, 12
+    passed = sent + HELLOS + control
+    delta = {
+        "ext": {"links": {"veth1": link(tx=passed)}, "qdiscs": [], "snmp": snmp(out=sent + HELLOS)},
+        "lab": {"links": {"veth0": link(rx=passed), "tap0": link(tx=passed)}, "qdiscs": [], "snmp": snmp()},
+    }  # fmt: skip
+    guest = {"rx": [{"packets": passed - 1}], "net": {"udp_frames_in": sent + HELLOS - 1}}
+    ledger = accounts.reverse(delta, guest, (sent, sent - 1), SIZE, MTU, "ext", pauses)
+    assert ledger.device_dropped == ledger.frames["dropped"]["qemu"] == pauses
+    assert ledger.unaccounted == 1 - pauses
 
 
 def test_reverse_the_senders_queue_reports_itself():
