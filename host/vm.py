@@ -245,10 +245,12 @@ class VM:
 
     def _result(self, status):
         own = (self.report or {}).get("sluice", {})
+        words = self._stderr.decode("utf-8", "replace").strip().splitlines()
         if self._stop_reason:
             code, reason = self._stop_reason
         elif status < 0:
             code, reason = EXIT_PEER, f"QEMU was killed by signal {-status} ({signal.Signals(-status).name})"
+            reason += f": {words[-1]}" if words else ""
         elif self.report is not None:
             # A power-off (status 0) carries no code; the report does.
             code = (status - 1) // 2 if status % 2 else own.get("exit_code", EXIT_PEER)
@@ -257,7 +259,6 @@ class VM:
             code = (status - 1) // 2
             reason = self.lines[-1] if self.lines else f"the guest ended with code {code} and no word"
         else:
-            words = self._stderr.decode("utf-8", "replace").strip().splitlines()
             what = words[-1] if words else (self.lines[-1] if self.lines else "no message")
             code, reason = EXIT_PEER, f"QEMU ended with status {status} before the guest reported: {what}"
         return VmResult(code, reason, self.report, self.lines, self._first_line_s)

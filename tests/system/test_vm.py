@@ -27,6 +27,7 @@ REPORT = json.dumps({"start": {}, "end": {"sum_sent": {"packets": 0}, "sum_recei
         ("echo up; exec sleep 30", 5, "hung"),
         ("echo 'could not open disk' >&2; exit 1", 2, "could not open disk"),
         ("echo up; kill -SEGV $$", 2, "SIGSEGV"),
+        ("echo 'Assertion failed' >&2; kill -ABRT $$", 2, "SIGABRT): Assertion failed"),
         ("echo 'size: 7 is not allowed: 16..65507'; exit 3", 1, "size: 7 is not allowed"),
         ("echo 'panic: page fault'; exit 11", 5, "panic: page fault"),
         ("echo up; exit 1", 2, "before the guest reported"),
