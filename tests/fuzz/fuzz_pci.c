@@ -126,11 +126,39 @@ static void io_out(void *ctx, uint16_t port, unsigned bytes, uint32_t value)
 
 /* ---- windows ---- */
 
+/* What the BAR shows when all ones were written to it. */
+static uint32_t ones(unsigned bar)
+{
+    uint32_t mask, value;
+    memcpy(&mask, device.bar_mask + 4u * bar, 4);
+    memcpy(&value, device.space + PCI_BAR0 + 4u * bar, 4);
+    return mask | (value & ~mask);
+}
+
+static bool inside_bar(unsigned bar, uint64_t phys, uint64_t len_bytes)
+{
+    uint64_t base = 0, mask = 0xffffffff00000000ull | (ones(bar) & ~0xfu);
+
+    memcpy(&base, device.space + PCI_BAR0 + 4u * bar, 4);
+    if ((base & 6u) == 4 && bar + 1 < PCI_BARS) {
+        memcpy(&base, device.space + PCI_BAR0 + 4u * bar, 8);
+        mask = (uint64_t)ones(bar + 1) << 32 | (uint32_t)mask;
+    }
+    base &= ~0xfull;
+    return phys >= base && phys - base <= ~mask + 1 && len_bytes <= ~mask + 1 - (phys - base);
+}
+
 static void mapped(void *ctx, uint64_t phys, uint64_t len_bytes)
 {
+    bool inside = false;
+
     (void)ctx;
     CHECK(device.n_windows < MAX_WINDOWS && len_bytes != 0 && phys + len_bytes > phys);
     CHECK(phys + len_bytes <= 1ull << 52); /* no page table has more */
+    for (unsigned bar = 0; bar < PCI_BARS; bar++) {
+        inside |= inside_bar(bar, phys, len_bytes);
+    }
+    CHECK(inside);
     device.windows[device.n_windows].phys = phys;
     device.windows[device.n_windows++].bytes = len_bytes;
 }
@@ -194,6 +222,24 @@ static void on_link(void *ctx, bool up)
 
 static const struct virtio_net_ops ops = {.link = on_link};
 
+/* Another byte, or a whole word of the capabilities: small, or nearly as large as can be. */
+static void patch(uint8_t where, uint8_t at, uint8_t value)
+{
+    switch (where & 3u) {
+    case 0:
+        device.bar_mask[at % sizeof(device.bar_mask)] = value;
+        break;
+    case 1:
+        device.common[at % sizeof(device.common)] = value;
+        break;
+    case 2:
+        device.space[at] = value;
+        break;
+    default:
+        put(device.space + (at & 0xfcu), (uint32_t)(int8_t)value << (where >> 2) % 24u, 4);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct virtio_net_config config = {.ops = &ops, .max_datagram_bytes = 1472};
@@ -204,11 +250,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     device.in = (struct input){data, size};
     build();
     for (unsigned n = in8(&device.in) % MAX_PATCHES; n != 0; n--) {
-        uint8_t at = in8(&device.in), where = in8(&device.in), value = in8(&device.in);
-        uint8_t *byte = (where & 3u) == 0   ? &device.bar_mask[at % sizeof(device.bar_mask)]
-                        : (where & 3u) == 1 ? &device.common[at % sizeof(device.common)]
-                                            : &device.space[at];
-        *byte = value;
+        uint8_t where = in8(&device.in), at = in8(&device.in);
+        patch(where, at, in8(&device.in));
     }
     /* A size of 2^15 is right, and costs what this is not about. */
     device.common[25] &= 0x80u;

@@ -21,7 +21,11 @@ static inline uint32_t arg_id(struct rig *rig, struct input *in, unsigned queue)
     if (arg >= ODD_ARGUMENT) {
         return in32(in);
     }
-    return (arg & 0x20) != 0 || q->n_held == 0 ? arg & 0x1fu : q->held[arg % q->n_held];
+    if ((arg & 0x20) == 0 && q->n_held != 0) {
+        return q->held[arg % q->n_held];
+    }
+    arg &= 0x1fu;
+    return arg < RING_DESCS ? arg : RING_DESCS; /* the first that is none */
 }
 
 static inline void act_tx_use(struct rig *rig, struct input *in)
@@ -84,7 +88,7 @@ static inline void act_rx_use(struct rig *rig, struct input *in)
     uint32_t id = arg_id(rig, in, RX);
     uint8_t form = in8(in);
     struct virtio_net_hdr hdr = {.num_buffers = form & 7u};
-    uint32_t len = (form & 8u) != 0 ? in16(in) : sizeof(hdr) + 60;
+    uint32_t len = (form & 8u) != 0 ? in8(in) : sizeof(hdr) + 60;
 
     if ((form & 16u) != 0) {
         uint64_t low = in_bytes(in, 8);
@@ -93,7 +97,7 @@ static inline void act_rx_use(struct rig *rig, struct input *in)
         memcpy((uint8_t *)&hdr + sizeof(low), &high, sizeof(high));
     }
     if ((form & 32u) != 0) {
-        len = in32(in);
+        len = (form & 128u) != 0 ? in32(in) : in16(in);
     }
     if (q->size == 0) {
         return;
@@ -110,7 +114,7 @@ static inline void act_rx_use(struct rig *rig, struct input *in)
 /* One of the driver's next loads finds another value than the one before. */
 static inline void act_scribble(struct rig *rig, struct input *in)
 {
-    rig->scribble_in = in8(in);
+    rig->scribble_in = in8(in) % 16u;
     rig->scribble = in32(in);
 }
 
@@ -167,17 +171,17 @@ static inline void act_answers(struct rig *rig, struct input *in)
 static inline void add_frame(struct rig *rig, struct virtio_net_tx_frame *frame, bool sound)
 {
     unsigned i = 0;
-    while (i < FRAMES && rig->frames[i]) {
+    while (i < FRAMES && rig->frames[i] != AT_USER) {
         i++;
     }
     CHECK(i < FRAMES);
     frame->cookie = &rig->frames[i];
-    rig->frames[i] = true;
+    rig->frames[i] = ADDED;
     rig->n_out++;
     bool dead = rig->dev->dead;
     enum virtio_net_result result = virtio_net_tx_add(rig->dev, Q, frame);
     if (result != VIRTIO_NET_OK) {
-        rig->frames[i] = false;
+        rig->frames[i] = AT_USER;
         rig->n_out--;
     }
     CHECK(!sound || result == (dead ? VIRTIO_NET_FATAL : VIRTIO_NET_OK));

@@ -34,6 +34,9 @@
 #define MAX_VARIANTS   8u
 /* Resets without a completion between them that a device may cost before it is given up. */
 #define RESETS_BEFORE_DEATH 8u
+/* Each is a reset and a new start, which begins with one. Beside those: the last one, at opening,
+ * at the end of an input, at closing. */
+#define RESETS_BESIDE 6u
 
 #define CHECK(holds)                                                                               \
     do {                                                                                           \
@@ -42,6 +45,9 @@
             abort();                                                                               \
         }                                                                                          \
     } while (0)
+
+/* Where a frame is. */
+enum rig_frame { AT_USER, ADDED, SHOWN_TO_DEVICE };
 
 struct rig_queue {
     struct vq_desc *desc;
@@ -67,6 +73,8 @@ struct rig {
     uint8_t status, generation;
     uint16_t link_status;
     unsigned resets, reset_reads_left;
+    unsigned fruitless; /* resets since something was completed */
+    uint64_t done_at_reset;
     bool refused; /* a restart was refused by the device */
     bool tainted; /* a nonsense since the last reset: what the device has is unknown */
     struct rig_answers say;
@@ -75,7 +83,7 @@ struct rig {
     uint32_t scribble;
 
     struct virtio_net *dev;
-    bool frames[FRAMES]; /* out */
+    enum rig_frame frames[FRAMES];
     unsigned n_out;
     uint64_t done, aborted, wakes, rx_packets;
     bool keep_rx;
@@ -116,6 +124,10 @@ static void rig_set_status(struct virtio_transport *transport, uint8_t value)
 {
     struct rig *rig = rig_of(transport);
     if (value == 0) {
+        uint64_t done = rig->done + rig->rx_packets;
+        rig->fruitless = done == rig->done_at_reset ? rig->fruitless + 1 : 1;
+        rig->done_at_reset = done;
+        CHECK(rig->fruitless <= 2 * RESETS_BEFORE_DEATH + RESETS_BESIDE);
         rig->resets++;
         rig->reset_reads_left = rig->say.reset_reads;
         rig->refused |= rig->say.reset_reads != 0; /* it may take too long */
@@ -241,6 +253,9 @@ static void rig_shared(void *ctx, const volatile void *addr, unsigned bytes, boo
 
     if (is_store) {
         const struct vq_memory *m = &tx->memory;
+        for (unsigned i = 0; addr == &tx->avail->idx && i < FRAMES; i++) {
+            rig->frames[i] += rig->frames[i] == ADDED;
+        }
         CHECK(within(addr, rx->memory.ring, vq_ring_bytes(RING_DESCS)) ||
               within(addr, m->ring, vq_ring_bytes(RING_DESCS)) ||
               within(addr, m->indirect, (size_t)RING_DESCS * m->indirect_descs * 16u));
@@ -277,9 +292,11 @@ static void rig_relax(void *ctx)
 static void rig_tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
 {
     struct rig *rig = ctx;
+    enum rig_frame *frame = cookie;
     (void)queue;
-    CHECK(within(cookie, rig->frames, sizeof(rig->frames)) && *(bool *)cookie);
-    *(bool *)cookie = false;
+    CHECK(within(frame, rig->frames, sizeof(rig->frames)));
+    CHECK(*frame == SHOWN_TO_DEVICE || (*frame == ADDED && aborted));
+    *frame = AT_USER;
     rig->n_out--;
     rig->done += !aborted;
     rig->aborted += aborted;
@@ -391,6 +408,12 @@ static void rig_publish(struct rig *rig, unsigned queue)
 
 /* ---- one input ---- */
 
+/* What is believed of the used index is no more than what the device was given. */
+static bool rig_believes_little(const struct virtqueue *vq)
+{
+    return vq_wrap(vq->used_known - vq->used_seen) <= vq_wrap(vq->published_idx - vq->used_seen);
+}
+
 /* What holds after each call. */
 static void rig_check(const struct rig *rig)
 {
@@ -402,6 +425,8 @@ static void rig_check(const struct rig *rig)
         descs += tx->vq.slots[i].n_descs;
     }
     CHECK(descs == RING_DESCS);
+    CHECK(rig_believes_little(&rx->vq) && rig_believes_little(&tx->vq));
+    CHECK(rx->partial.n_wanted <= RING_DESCS); /* more buffers never come */
     CHECK(rig->n_out == vq_in_flight(&tx->vq) + (tx->holder.occupied ? 1u : 0u));
     CHECK(rx->n_free + vq_in_flight(&rx->vq) + rig->n_kept + rx->partial.n_have == rx->n_bufs);
     CHECK(tx->stats.submitted == tx->stats.completed + tx->stats.aborted + rig->n_out);
@@ -418,7 +443,7 @@ static void rig_expect_traffic(struct rig *rig)
     uint64_t done = rig->done, packets = rig->rx_packets;
 
     CHECK(!virtio_net_tx_stopped(rig->dev, Q));
-    rig->frames[0] = true;
+    rig->frames[0] = ADDED;
     rig->n_out++;
     CHECK(virtio_net_tx_add(rig->dev, Q, &frame) == VIRTIO_NET_OK);
     virtio_net_tx_flush(rig->dev, Q);
