@@ -38,7 +38,9 @@ UDP_RATIO_MIN = 0.18  # of the native frames a second: what this driver and stac
 def native_udp(seconds):
     """Frames a second that the path takes from a native writer on the guest's tap."""
     sink = subprocess.Popen(
-        shell.in_netns("ext", f"{BENCH}/udpsink", SINK_PORT, peer_window_bytes()), stdout=subprocess.PIPE, text=True
+        shell.in_netns("ext", f"{BENCH}/udpsink", SINK_PORT, peer_window_bytes(Test())),
+        stdout=subprocess.PIPE,
+        text=True,
     )
     sink.stdout.readline()
     argv = [f"{BENCH}/tapblast", "tap0", f"{seconds:g}", SIZE_BYTES, "none", GUEST_MAC, EXT_MAC, GUEST_IP, EXT_IP, SINK_PORT]
