@@ -69,7 +69,7 @@ help:
 	@echo 'make check       lint, unit and system tests; ends with "N passed, N failed, N skipped"'
 	@echo 'make check-long  check, then model, mutants, interleavings and fuzz'
 	@echo 'make unit        unit tests on the host, with address and undefined behaviour sanitizers'
-	@echo 'make system      tests of the booted image'
+	@echo 'make system      tests of the booted image, without the long ones of check-long'
 	@echo 'make lint        clang build, format, cppcheck, shellcheck, layers, sizes'
 	@echo 'make model       exhaustive model of the stop/wake protocol'
 	@echo 'make mutants     breaks the driver on purpose: every mutant must be caught'
@@ -337,7 +337,7 @@ check: all $(UNIT_TESTS) $(FUZZERS) $(HOST_APPS) $(BENCHES) $(STRICT_BACKEND)
 	@$(PYTHON) tests/run_checks.py lint unit fuzz-short system
 
 check-long: all $(UNIT_TESTS) $(FUZZERS) $(HOST_APPS) $(BENCHES) $(STRICT_BACKEND)
-	@$(PYTHON) tests/run_checks.py lint unit system model mutants interleavings long fuzz
+	@$(PYTHON) tests/run_checks.py lint unit system system-long model mutants interleavings long fuzz
 
 run: $(IMAGE_ELF)
 	@host/sluice demo

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs groups of checks, shows their progress and counts them together.
 
-    tests/run_checks.py [lint] [unit] [system] [model] [mutants] [fuzz] [fuzz-short] [interleavings] [long]
+    tests/run_checks.py [lint] [unit] [system] [system-long] [model] [mutants] [fuzz] [fuzz-short] [interleavings] [long]
 
 lint    every lint-* target of the Makefile is one check
 unit    every program in build/host/unit; each cmocka test is one check
-system  pytest on tests/system
+system  pytest on tests/system, without the tests marked `long`
+system-long  those alone
 model, mutants, fuzz, fuzz-short, interleavings, long  the Makefile's target is one check, with its output shown
 
 The last line is `N passed, N failed, N skipped`; the exit code is 1 when anything failed or nothing passed.
@@ -106,14 +107,15 @@ def unit(tally):
         show("FAIL" if bad else "ok", f"unit {name}", started, f" {passed} tests")
 
 
-def system(tally):
+def system(tally, marked="not long"):
     folder = os.path.join(ROOT, "tests/system")
     if not any(name.startswith("test_") for name in os.listdir(folder)):
         return
     report = os.path.join(ROOT, "build/system.xml")
     if os.path.exists(report):
         os.remove(report)
-    command = [sys.executable, "-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", f"--junitxml={report}", folder]
+    command = [sys.executable, "-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", "-m", marked,
+               f"--junitxml={report}", folder]  # fmt: skip
     try:
         code = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, timeout=SYSTEM_SECONDS, check=False).returncode
     except subprocess.TimeoutExpired:
@@ -160,7 +162,8 @@ def target(name):
 
 
 def main():
-    groups = {"lint": lint, "unit": unit, "system": system}
+    groups = {"lint": lint, "unit": unit, "system": system,
+              "system-long": lambda tally: system(tally, "long")}  # fmt: skip
     groups.update((name, target(name)) for name in TARGETS)
     asked = sys.argv[1:]
     if not asked or any(name not in groups for name in asked):

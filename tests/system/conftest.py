@@ -32,6 +32,10 @@ sys.path.insert(0, str(HOST))
 sys.dont_write_bytecode = True
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: runs in `make check-long` only, to keep `make check` short")
+
+
 def _sbin_path():
     return os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 

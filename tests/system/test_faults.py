@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What breaks on the way is named, with the exit code for it, within 10 s, and nothing is left running."""
 
-import os
-import random
-import signal
-import subprocess
 import time
 
 import pytest
@@ -62,20 +58,43 @@ def test_bad_guest_configuration(sluice, image, word, named):
 
 
 @pytest.mark.parametrize("protocol", ["udp", "tcp"])
-@pytest.mark.parametrize("fault", ["stall", "pause"])
-def test_stall_and_recovery(sluice, image, fault, protocol):
-    """The backend takes no frame for longer than several retransmission timeouts, then goes on: nothing is lost,
-    nobody gives up, and the ledger balances."""
-    done = sluice("run", protocol, "--time", "10", "--fault", f"{fault}@2:5", "--json", "-")
+def test_stall_and_recovery(sluice, image, protocol):
+    """The tap takes no frame for longer than several retransmission timeouts, then goes on: nothing is lost on the way,
+    nobody gives up, and the ledger balances.
+
+    The stall is real: the host puts the limit of the tap's send buffer below what is queued already.
+    """
+    done = sluice("run", protocol, "--time", "7", "--fault", "stall@1:4", "--json", "-")
+    row = recovered(done)
+    if protocol == "udp":
+        assert row["nic_dropped"] == 0 and row["sent"] == row["received"] + row["receiver_dropped"], row
+        assert row["received"] > 15000, row
+    else:
+        assert row["retransmits"] <= 1, row  # after a stall longer than the RTO one is allowed
+    intervals = row["intervals"]
+    quiet = [i for i in intervals if i["start"] >= 1.9 and i["end"] <= 4.5]
+    assert quiet and all(i["bits_per_second"] < 1e6 for i in quiet), intervals
+    assert intervals[-1]["bits_per_second"] > 50e6, intervals
+
+
+@pytest.mark.parametrize("protocol", ["udp", "tcp"])
+def test_pause_and_recovery(sluice, image, protocol):
+    """QEMU stops the guest, whose clock stops too, for longer than the server's retransmission timeouts."""
+    done = sluice("run", protocol, "--time", "2", "--fault", "pause@1:3", "--json", "-")
+    row = recovered(done)
+    if protocol == "udp":
+        # QEMU, when it stops the guest, drops the one frame that waits for the tap.
+        assert row["nic_dropped"] == 0 and row["device_dropped"] == row["frames"]["dropped"]["qemu"] <= 1, row
+        assert row["sent"] == row["received"] + row["device_dropped"] + row["receiver_dropped"], row
+        assert ("QEMU, at the pause 1" in done.json["verdict"]) == bool(row["device_dropped"]), done
+
+
+def recovered(done):
     assert done.code == 0, done
     (row,) = done.rows
-    assert row["valid"] and row["ledger_ok"] and row["unexpected_full"] == 0
-    assert row["tx_stops"] == row["tx_wakes"]
-    if protocol == "udp":
-        assert row["unaccounted"] == 0 and row["nic_dropped"] == 0
-        # QEMU, when it stops the guest, drops the one frame that waits for the tap.
-        assert row["sent"] == row["received"] + row["device_dropped"]
-        assert row["device_dropped"] <= (1 if fault == "pause" else 0)
+    assert row["valid"] and row["ledger_ok"] and row["unexpected_full"] == 0, row
+    assert row["tx_stops"] == row["tx_wakes"], row
+    return row
 
 
 def test_ten_packet_queue_both_ways(sluice, image):
@@ -88,22 +107,3 @@ def test_ten_packet_queue_both_ways(sluice, image):
     assert out["nic_dropped"] == 0 and out["unaccounted"] == 0 and into["unaccounted"] == 0
     for row in done.rows:
         assert row["unexpected_full"] == 0 and row["requeues"] == 0 and row["tx_stops"] == row["tx_wakes"]
-
-
-def test_killed_at_twenty_random_moments(sluice, image):
-    """SIGKILL at any time: no process and no file is left."""
-    seed = random.randrange(1 << 32)
-    moments = random.Random(seed)
-    before = set(os.listdir("/run"))
-    for _ in range(20):
-        delay = moments.uniform(0.05, 4.0)
-        process, mark = sluice.start(
-            "run", "udp", "--time", "5", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        left = wait_gone(mark)
-        assert not left, f"seed {seed}, killed after {delay:.3f} s, left {left}"
-    assert set(os.listdir("/run")) == before
-    assert list(sluice.cwd.iterdir()) == []

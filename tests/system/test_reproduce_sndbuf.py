@@ -65,6 +65,7 @@ def test_quick(sluice_as, image):
     assert "Mbit/s" in picture.read_text() and "size of a message, bytes" in picture.read_text()
 
 
+@pytest.mark.long
 def test_auto(sluice, image):
     """The limit that is chosen for each size loses nothing at the NIC, the smallest frames included."""
     done = sluice("reproduce", "sndbuf", "--quick", "--sndbuf", "auto", "--json", "-", timeout=TIMEOUT_S)
