@@ -63,7 +63,7 @@ struct virtio_net *virtio_net_open_transport(struct virtio_transport *transport,
     if (!device_start(dev, config, why)) {
         return NULL;
     }
-    dev->safety_at_ns = clock_now_ns() + SAFETY_PERIOD_NS;
+    dev->safety_at_ns = clock_now_ns() + SAFETY_LOOK_NS;
     return dev;
 }
 

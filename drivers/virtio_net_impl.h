@@ -56,8 +56,10 @@ _Static_assert(offsetof(struct virtio_net_hdr, num_buffers) == 10, "5.1.6");
 
 /* A device that does not end a reset in this time is broken. */
 #define RESET_TIMEOUT_NS 1000000000ull
-/* The safety timer's period: what a lost interrupt or kick may cost. */
+/* The safety timer's period: what a lost interrupt or kick may cost at most. Two looks of it, since
+ * only what was in flight at the look before and is so still may be called stalled. */
 #define SAFETY_PERIOD_NS 100000000ull
+#define SAFETY_LOOK_NS   (SAFETY_PERIOD_NS / 2)
 /* A kick given again was the missing one if something moves this soon after it. */
 #define LOST_KICK_WINDOW_NS 5000000ull
 /* An interrupt may come this much later than the used index that it is for. */

@@ -229,7 +229,7 @@ void rekick_account(struct virtio_net *dev, struct rekick *rekick, bool work)
     rekick->given = 0;
 }
 
-/* True: what was in flight at the last look is so still, a whole period later. */
+/* True: what was in flight at the last look is so still, a whole look later. */
 static bool look_at(struct virtqueue *vq, struct rekick *rekick, uint16_t max_rekicks,
                     uint64_t *kicks, uint64_t now_ns)
 {
@@ -273,7 +273,7 @@ bool virtio_net_poll(struct virtio_net *dev, uint64_t now_ns)
     }
     /* The next look is set by this one alone: whoever is woken more often must not put it off. */
     if (now_ns >= dev->safety_at_ns) {
-        dev->safety_at_ns = now_ns + SAFETY_PERIOD_NS;
+        dev->safety_at_ns = now_ns + SAFETY_LOOK_NS;
         safety_look(dev, now_ns);
     }
     if (dev->reset_wanted) {

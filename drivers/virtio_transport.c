@@ -11,6 +11,8 @@ bool virtio_reset(struct virtio_transport *transport, uint64_t timeout_ns)
     transport->ops->set_status(transport, 0);
     while (transport->ops->status(transport) != 0) {
         if (clock_now_ns() - start_ns > timeout_ns) {
+            /* It may still write: off the bus before anyone takes back what it was lent. */
+            transport->ops->close(transport);
             return false;
         }
         cpu_relax();

@@ -65,7 +65,7 @@ struct virtio_transport_ops {
     uint32_t (*config_read)(struct virtio_transport *, uint32_t offset, unsigned bytes);
     uint32_t (*config_generation)(struct virtio_transport *);
 
-    /* After a reset: the device reaches no memory and raises no interrupt any more. */
+    /* The device reaches no memory and raises no interrupt any more. May be called twice. */
     void (*close)(struct virtio_transport *);
 };
 
@@ -80,7 +80,7 @@ struct virtio_transport {
 
 /*
  * Resets the device and waits until it says so (4.1.4.3.1: status reads 0), at most `timeout_ns`.
- * False: it does not.
+ * False: it does not, and was closed: it reaches no memory any more.
  */
 bool virtio_reset(struct virtio_transport *transport, uint64_t timeout_ns);
 

@@ -152,7 +152,7 @@ static uint32_t config_generation(struct virtio_transport *transport)
 
 static void model_close(struct virtio_transport *transport)
 {
-    (void)transport;
+    model_of(transport)->off_bus = true;
 }
 
 static const struct virtio_transport_ops model_ops = {

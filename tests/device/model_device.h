@@ -56,6 +56,7 @@ struct model_device {
     struct model_options opt;
     struct irq_line lines[3];
     uint8_t status;
+    bool off_bus; /* closed: may touch no memory */
     uint64_t accepted;
     uint8_t generation;
     struct model_queue q[2];

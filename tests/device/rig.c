@@ -19,6 +19,10 @@ static void tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
         rig->unknown_cookies++;
         return;
     }
+    /* 3.3.1: what the device may still touch is not taken back. A frame that never was in the ring
+     * is given back at any time. */
+    rig->taken_alive += aborted && rig->device.status != 0 && !rig->device.off_bus &&
+                        rig->dev != NULL && rig->dev->tx.policy->on_full != TX_FULL_DROP;
     frame->in_use = false;
     rig->done += !aborted;
     rig->aborted += aborted;

@@ -137,7 +137,7 @@ static bool losses(uint64_t frames)
         counted_kicks += faults[VIRTIO_NET_FAULT_LOST_KICK];
         counted_interrupts += faults[VIRTIO_NET_FAULT_LOST_INTERRUPT];
         longest = host.longest_stop_ns > longest ? host.longest_stop_ns : longest;
-        if (host.longest_stop_ns > 2 * SAFETY_PERIOD_NS + SLACK_NS) {
+        if (host.longest_stop_ns > SAFETY_PERIOD_NS + SLACK_NS) {
             return fail("a loss stalls for too long");
         }
         end();

@@ -252,7 +252,7 @@ static void interrupts_lost(void **state)
         assert_true(host.dev.interrupts_lost > 10);
         assert_true(case_fault(VIRTIO_NET_FAULT_LOST_INTERRUPT) > 0);
         assert_true(case_fault(VIRTIO_NET_FAULT_LOST_INTERRUPT) <= host.dev.interrupts_lost);
-        assert_true(host.longest_stop_ns <= SAFETY_PERIOD_NS + 2000000u);
+        assert_true(host.longest_stop_ns <= SAFETY_PERIOD_NS / 2 + 2000000u);
         assert_int_equal(case_fault(VIRTIO_NET_FAULT_LOST_KICK), 0);
         case_end();
     }
@@ -273,7 +273,7 @@ static void kicks_lost(void **state)
         case_traffic(4000, 2000);
         assert_true(host.dev.kicks_lost > 10);
         assert_true(case_fault(VIRTIO_NET_FAULT_LOST_KICK) > 0);
-        assert_true(host.longest_stop_ns <= 2 * SAFETY_PERIOD_NS + 2000000u);
+        assert_true(host.longest_stop_ns <= SAFETY_PERIOD_NS + 2000000u);
         assert_int_equal(case_fault(VIRTIO_NET_FAULT_LOST_INTERRUPT), 0);
         case_end();
     }
@@ -306,7 +306,7 @@ static void lost_kick_beside_wakes(unsigned vectors, uint64_t rx_period_ns)
         host_turn(&host);
     }
     assert_int_equal(virtio_net_tx_in_flight(host.net, 0), 0);
-    assert_true(seam_now_ns() - start < 3 * SAFETY_PERIOD_NS);
+    assert_true(seam_now_ns() - start < SAFETY_PERIOD_NS + 2000000u);
     host.rx_period_ns = 0;
     assert_true(host_settle(&host, 1000));
     case_end();

@@ -186,6 +186,8 @@ static void test_restart_refused(void **state)
         rig->device.opt.refuse_queue = i == 2;
         poll_now(rig);
         assert_true(rig->dev->dead);
+        assert_true(rig->aborted > 0);
+        assert_int_equal(rig->taken_alive, 0);
         assert_int_equal(rig->wakes, 1);
         expect_dead(rig);
     }
