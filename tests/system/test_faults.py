@@ -12,7 +12,7 @@ NOTICED_WITHIN_S = 10.0
 @pytest.mark.parametrize("fault", ["link", "tap", "nic", "server"])
 @pytest.mark.parametrize("protocol", ["udp", "tcp"])
 def test_broken_in_mid_test(sluice, image, fault, protocol):
-    at = 2.0
+    at = 1.0
     done = sluice("run", protocol, "--time", "30", "--fault", f"{fault}@{at:g}", "--json", "-")
     assert done.code == 2, done
     # From the fault to the end; QEMU's start and the lab come before.

@@ -69,6 +69,7 @@ def test_guest_ends_the_tunnel(sluice, image):
         assert row["bits_per_second"] > 1e6 and row["unaccounted"] == 0, row
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sluice_as", ["user"], indirect=True)
 def test_seeded_fault(sluice_as, image):
     """Cells that overflow are found: every run with GRO on is slower, and the tunnel's interface says why."""
