@@ -22,6 +22,7 @@
 #define MS               1000000ull
 #define DHCP_DEADLINE_NS (8000 * MS)
 #define SNDBUF_BYTES     65536u
+#define MAX_SERVED       16u
 #define FRAMES_EACH      8u  /* that answer one of the guest at most */
 #define SETTLE_STEPS     80u /* of 100 ms: longer than a fragment is kept */
 
@@ -29,6 +30,7 @@ static struct model_device device;
 static struct input in;
 static uint64_t time_ns;
 static uint8_t frame[FRAME_MAX_BYTES];
+static struct sock *served[MAX_SERVED];
 
 static _Noreturn void fail(int line, const char *what)
 {
@@ -52,7 +54,10 @@ static void on_frame(void *ctx, const struct virtio_net_hdr *hdr, const uint8_t 
 {
     (void)ctx;
     (void)hdr;
-    peer_hears(bytes, len);
+    if (peer_hears(bytes, len)) {
+        uint32_t answer = peer_answers_arp(bytes, frame);
+        (void)model_receive(&device, (struct virtio_net_hdr){0}, frame, answer);
+    }
     for (unsigned n = 0; n < FRAMES_EACH && in.left != 0 && (in8(&in) & 1u) != 0; n++) {
         send_one();
     }
@@ -85,8 +90,11 @@ static void ignore(struct sock *sock, void *arg)
 static void gone(struct sock *sock, void *arg, enum sock_error error)
 {
     (void)error;
-    if (arg != NULL) {
-        sock_close(sock, false);
+    for (unsigned i = 0; arg != NULL && i < MAX_SERVED; i++) {
+        if (served[i] == sock) {
+            served[i] = NULL;
+            sock_close(sock, false);
+        }
     }
 }
 
@@ -96,10 +104,15 @@ static const struct sock_ops sock_ops = {
 static bool accept_any(void *arg, struct sock *fresh, const struct sock_ops **ops, void **sock_arg)
 {
     (void)arg;
-    (void)fresh;
-    *ops = &sock_ops;
-    *sock_arg = &device;
-    return true;
+    for (unsigned i = 0; i < MAX_SERVED; i++) {
+        if (served[i] == NULL) {
+            served[i] = fresh;
+            *ops = &sock_ops;
+            *sock_arg = &device;
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- one input ---- */
@@ -153,6 +166,12 @@ static void talk(void)
     expect_sanity();
     sock_close(udp, true);
     sock_close(tcp, true);
+    for (unsigned i = 0; i < MAX_SERVED; i++) {
+        if (served[i] != NULL) {
+            sock_close(served[i], true);
+            served[i] = NULL;
+        }
+    }
 }
 
 static void one_input(const uint8_t *data, size_t size)

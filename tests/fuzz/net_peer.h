@@ -217,14 +217,28 @@ static inline uint32_t peer_frame(struct input *in, uint8_t kind, uint8_t *frame
     return kinds[kind % (sizeof(kinds) / sizeof(kinds[0]))](in, frame);
 }
 
-/* What the guest sent. */
-static inline void peer_hears(const uint8_t *frame, uint32_t len)
+/* The guest asks for the peer: who it is. */
+static inline uint32_t peer_answers_arp(const uint8_t *request, uint8_t *frame)
+{
+    memcpy(frame, request, ETHERNET_BYTES + 28u);
+    memcpy(frame, request + 6, 6);
+    memcpy(frame + 6, peer_mac, 6);
+    frame[21] = 2;
+    memcpy(frame + 22, peer_mac, 6);
+    memcpy(frame + 28, request + 38, 4);
+    memcpy(frame + 32, request + 22, 10);
+    return ETHERNET_BYTES + 28u;
+}
+
+/* What the guest sent. True: it asks for the peer's address. */
+static inline bool peer_hears(const uint8_t *frame, uint32_t len)
 {
     if (len >= ETHERNET_BYTES + 28 && get16(frame + 12) == 0x0806) {
         peer.arp_answered |= frame[21] == 2;
+        return frame[21] == 1 && get32(frame + 38) == PEER_IP;
     }
     if (len < L4_AT + 20 || get16(frame + 12) != 0x0800) {
-        return;
+        return false;
     }
     if (frame[23] == 6) {
         const uint8_t *tcp = frame + L4_AT;
@@ -235,6 +249,7 @@ static inline void peer_hears(const uint8_t *frame, uint32_t len)
     if (frame[23] == 17 && get16(frame + L4_AT + 2) == 67 && len >= L4_AT + 8 + DHCP_FIXED_BYTES) {
         memcpy(peer.dhcp, frame + L4_AT + 8, DHCP_FIXED_BYTES);
     }
+    return false;
 }
 
 #endif
