@@ -397,6 +397,17 @@ static bool for_us(const struct eth_hdr *eth)
            memcmp(&eth->dest, net.netif.hwaddr, ETH_HWADDR_LEN) == 0;
 }
 
+void netif_virtio_arp(struct pbuf *p, struct netif *netif)
+{
+    if (p->len < SIZEOF_ETHARP_HDR) {
+        ETHARP_STATS_INC(etharp.lenerr);
+        ETHARP_STATS_INC(etharp.drop);
+        pbuf_free(p);
+        return;
+    }
+    etharp_input(p, netif);
+}
+
 static void rx(void *ctx, unsigned queue, const struct virtio_net_rx_packet *packet)
 {
     (void)ctx;
@@ -423,7 +434,7 @@ static void rx(void *ctx, unsigned queue, const struct virtio_net_rx_packet *pac
     p->if_idx = netif_get_index(&net.netif);
     p->flags |= broadcast ? PBUF_FLAG_LLBCAST : 0;
     if (type == PP_HTONS(ETHTYPE_ARP)) {
-        etharp_input(p, &net.netif);
+        netif_virtio_arp(p, &net.netif);
         return;
     }
     const struct ip_hdr *ip = p->payload;

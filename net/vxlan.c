@@ -218,7 +218,7 @@ static void input_inner(struct pbuf *p)
     p->flags = (uint8_t)(p->flags | (group ? PBUF_FLAG_LLBCAST : 0));
     net.stats.vxlan_decapsulated++;
     if (type == PP_HTONS(ETHTYPE_ARP)) {
-        etharp_input(p, &tunnel.netif);
+        netif_virtio_arp(p, &tunnel.netif);
     } else if (type == PP_HTONS(ETHTYPE_IP)) {
         set_checks(p);
         ip4_input(p, &tunnel.netif);

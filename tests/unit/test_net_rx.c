@@ -456,6 +456,41 @@ static void test_resolve(void **state)
     close_lab();
 }
 
+static uint64_t frames_out(void)
+{
+    struct virtio_net_tx_stats tx;
+    virtio_net_tx_stats(net_device(), 0, &tx);
+    return tx.submitted;
+}
+
+/* An ARP packet that ends early is none, also where an earlier one left the rest in the buffer. */
+static void test_short_arp(void **state)
+{
+    static const uint8_t head[] = {8, 6, 0, 1, 8, 0, 6, 4, 0, 1};
+    uint8_t request[42] = {0};
+
+    (void)state;
+    open_lab(0);
+    memset(request, 0xff, 6);
+    memcpy(request + 6, lab_peer_mac, 6);
+    memcpy(request + 12, head, sizeof(head));
+    memcpy(request + 22, lab_peer_mac, 6);
+    lab_put32(request + 28, LAB_PEER_IP);
+    lab_put32(request + 38, LAB_GUEST_IP);
+    uint64_t before = frames_out();
+    for (unsigned i = 0; i < 200; i++) { /* more than there are buffers */
+        lab_inject(request, sizeof(request));
+        lab_serve();
+    }
+    assert_int_equal(frames_out(), before + 200);
+    for (uint32_t len = 15; len < sizeof(request); len++) {
+        lab_inject(request, len);
+        lab_serve();
+    }
+    assert_int_equal(frames_out(), before + 200);
+    close_lab();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -465,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_coalesced),
         cmocka_unit_test(test_out_of_order), cmocka_unit_test(test_beyond_window),
         cmocka_unit_test(test_ping),         cmocka_unit_test(test_resolve),
+        cmocka_unit_test(test_short_arp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
