@@ -22,6 +22,7 @@
  * stands. A dead server or path is found by the heartbeat on the control connection, data that does
  * not move although all live by the watchdog of measure.c, a dead device by its link state.
  */
+#include "apps/ip_text.h"
 #include "apps/iperf3_client.h"
 
 #include <stdio.h>
@@ -320,12 +321,10 @@ static void on_resolved(void *arg, bool ok)
         return;
     }
     if (!ok) {
-        uint32_t ip = c->config->server_ip;
         session_fail(c, SLUICE_EXIT_PEER,
-                     "the next hop towards the server %u.%u.%u.%u does not answer ARP: wrong "
+                     "the next hop towards the server %s does not answer ARP: wrong "
                      "server=, ip= or gw=, or the path is down",
-                     (unsigned)(ip >> 24), (unsigned)(ip >> 16 & 0xff), (unsigned)(ip >> 8 & 0xff),
-                     (unsigned)(ip & 0xff));
+                     ip_text(c->config->server_ip).text);
         return;
     }
     session_connect(c);

@@ -2,6 +2,7 @@
  *
  * What driver and stack counted, for the `sluice` object.
  */
+#include "apps/ip_text.h"
 #include "apps/report.h"
 
 #include <stdio.h>
@@ -26,10 +27,7 @@ static bool add_mac(cJSON *sluice, const uint8_t *mac)
 
 static bool add_ip(cJSON *sluice, uint32_t ip)
 {
-    char text[16];
-    snprintf(text, sizeof text, "%u.%u.%u.%u", (unsigned)(ip >> 24), (unsigned)(ip >> 16 & 0xff),
-             (unsigned)(ip >> 8 & 0xff), (unsigned)(ip & 0xff));
-    return json_add_text(sluice, "ip", text);
+    return json_add_text(sluice, "ip", ip_text(ip).text);
 }
 
 /* {name: count} of those that happened. */

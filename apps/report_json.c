@@ -3,6 +3,7 @@
  * The results of a run as one JSON object: iperf3's keys where iperf3 has one, all else under
  * `sluice`.
  */
+#include "apps/ip_text.h"
 #include "apps/report.h"
 
 #include <stdio.h>
@@ -27,12 +28,6 @@ static double percent_of(uint64_t part, uint64_t whole)
     return whole != 0 ? 100 * (double)part / (double)whole : 0;
 }
 
-static void ip_text(uint32_t ip, char text[16])
-{
-    snprintf(text, 16, "%u.%u.%u.%u", (unsigned)(ip >> 24), (unsigned)(ip >> 16 & 0xff),
-             (unsigned)(ip >> 8 & 0xff), (unsigned)(ip & 0xff));
-}
-
 static bool is_client(const struct config *config)
 {
     return config->test == CONFIG_TEST_UDP || config->test == CONFIG_TEST_TCP;
@@ -41,17 +36,16 @@ static bool is_client(const struct config *config)
 static bool add_start(cJSON *root, const struct outcome *outcome)
 {
     const struct config *config = outcome->config;
-    char host[16];
     cJSON *start = cJSON_AddObjectToObject(root, "start");
     bool ok = start != NULL && json_add_text(start, "version", REPORT_VERSION) &&
               json_add_u64(start, "timestamp_ns", clock_now_ns());
     if (!ok || !is_client(config)) {
         return ok;
     }
-    ip_text(config->server_ip, host);
+    struct ip_text host = ip_text(config->server_ip);
     cJSON *peer = cJSON_AddObjectToObject(start, "connecting_to");
     cJSON *test = cJSON_AddObjectToObject(start, "test_start");
-    return peer != NULL && test != NULL && json_add_text(peer, "host", host) &&
+    return peer != NULL && test != NULL && json_add_text(peer, "host", host.text) &&
            json_add_u64(peer, "port", config->port) &&
            json_add_text(test, "protocol", config->test == CONFIG_TEST_UDP ? "UDP" : "TCP") &&
            json_add_u64(test, "num_streams", config->parallel) &&

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "apps/ip_text.h"
 #include "apps/serve.h"
 
 #include <inttypes.h>
@@ -194,9 +195,8 @@ void serve_run(struct outcome *outcome)
         outcome_fail(outcome, SLUICE_EXIT_INVALID, "the echo ports cannot be opened");
         return;
     }
-    printf("sluice: serving at %u.%u.%u.%u: ping, UDP and TCP echo on port %u\n",
-           (unsigned)(ip >> 24), (unsigned)(ip >> 16 & 0xff), (unsigned)(ip >> 8 & 0xff),
-           (unsigned)(ip & 0xff), SERVE_ECHO_PORT);
+    printf("sluice: serving at %s: ping, UDP and TCP echo on port %u\n", ip_text(ip).text,
+           SERVE_ECHO_PORT);
     fflush(stdout);
     net_run(&never);
 }
