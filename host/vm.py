@@ -51,6 +51,7 @@ class VmSpec:
     mac: str = "52:54:00:77:00:02"
     tap: str = "tap0"
     sndbuf: int | None = None  # bytes; None: no limit
+    netdev: str | None = None  # what stands after -netdev in place of the tap; its id is n0
     device_options: tuple = ()  # further words for -device virtio-net-pci
     pcap: str | None = None  # where QEMU's own filter-dump goes
     silence_s: float = SILENCE_S
@@ -71,7 +72,8 @@ def qemu_argv(spec):
     argv += ["-chardev", "stdio,id=serial0,signal=off", "-serial", "chardev:serial0"]
     argv += ["-qmp", f"unix:{QMP_PATH},server=on,wait=off"]
     argv += ["-device", f"isa-debug-exit,iobase={DEBUG_EXIT_PORT:#x},iosize=4"]
-    argv += ["-netdev", f"tap,id=n0,ifname={spec.tap},script=no,downscript=no,sndbuf={spec.sndbuf or 0}"]
+    tap = f"tap,id=n0,ifname={spec.tap},script=no,downscript=no,sndbuf={spec.sndbuf or 0}"
+    argv += ["-netdev", spec.netdev or tap]
     device = ["virtio-net-pci", "netdev=n0", "id=net0", f"mac={spec.mac}", "disable-legacy=on", "romfile="]
     argv += ["-device", ",".join([*device, *spec.device_options])]
     if spec.pcap:
