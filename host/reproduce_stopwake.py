@@ -4,6 +4,12 @@
 Two devices show it. QEMU, whose own device made no difference in the report either: bulk TCP with large frames, with
 small frames between them, through the lab of lab.py. And the model device that completes one chain at a time, in
 process (tests/bench/stopwake_model.c), where a fault costs what it cost.
+
+Policies differ only while the ring is full. So the flows are many (a receiver's first window is 64 KiB, and what all
+have in flight must exceed the ring and the tap's send buffer), and speeds are judged where the link is slower than the
+guest: there the ring is full most of the time, and a queue that is woken too late, or loses what it held, leaves the
+link idle. Without shaping the slowest thread of the path decides, which is the machine's scheduler's choice:
+identical runs vary by half. Those figures are reported, and judged only when no two runs of the two sets overlap.
 """
 
 import json
@@ -22,12 +28,13 @@ from rows import Test, run_test
 
 POLICIES = ("threshold", "wake-on-one", "drop", "spin", "no-recheck")
 CORRECT = POLICIES[0]
-ROUNDS, MORE_ROUNDS = 5, 5
-TIME_S, QUICK_TIME_S = 2.0, 0.3
+ROUNDS = 5
+TIME_S, QUICK_TIME_S = 1.0, 0.4
 MODEL_PACKETS, QUICK_MODEL_PACKETS = 1000000, 20000
-FLOWS = 12
+FLOWS = 40
+SNDBUF_BYTES = 256 << 10
 RING_DESCS = 256
-LIMITED_LINK = "100mbit"
+LIMITED_LINK = "500mbit"  # below what the slowest accelerator moves
 PINGS_PER_SECOND = 500
 NEAR_BEST = 0.95
 REQUEUES_PER_PACKET_MIN = 0.01
@@ -35,30 +42,28 @@ REQUEUES_PER_PACKET_MIN = 0.01
 REPORT_GOOD, REPORT_BAD = (61, 937388), (283575, 1469482)
 MEGABYTE = 1e6
 ON_OFF = {True: "on", False: "off"}
+FULL_RING = (False, True)  # no INDIRECT: a chain takes up to 18 of the ring's descriptors
+FORMS = (FULL_RING, (False, False), (True, True), (True, False))  # (INDIRECT, EVENT_IDX)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODEL = os.path.join(ROOT, "build", "host", "bench", "stopwake_model")
 
 
 def run(context):
     found = _model_rows(context)
-    seconds = QUICK_TIME_S if context.quick else TIME_S
-    with Lab(LabSpec(link=None)) as lab:
-        for number in range(ROUNDS):
-            found += [_qemu_row(context, lab, p, False, True, seconds, number) for p in POLICIES]
-        if _ratio(found) < NEAR_BEST:  # noise is not told from a loss by so few rounds
-            for number in range(ROUNDS, ROUNDS + (0 if context.quick else MORE_ROUNDS)):
-                found += [_qemu_row(context, lab, p, False, True, seconds, number) for p in POLICIES]
-        found += _other_forms(context, lab, seconds, ((True, True), (True, False), (False, False)))
-    with Lab(LabSpec(link=LIMITED_LINK)) as lab:
-        forms = ((False, True), (True, True), (True, False), (False, False))
-        found += _other_forms(context, lab, seconds, forms)
+    for link in (LIMITED_LINK, None):
+        with Lab(LabSpec(link=link)) as lab:
+            for form in FORMS:
+                found += _form_rows(context, lab, form)
     return _outcome(found)
 
 
-def _other_forms(context, lab, seconds, forms):
-    """One run of each policy in each ring form; when it is to be quick, of the correct one."""
-    policies = (CORRECT,) if context.quick else POLICIES
-    return [_qemu_row(context, lab, p, i, e, seconds, None) for i, e in forms for p in policies]
+def _form_rows(context, lab, form):
+    """Interleaved rounds of all policies. Quick: one form on the limited link; of the others the correct policy, once."""
+    if not context.quick:
+        return [_qemu_row(context, lab, p, *form, TIME_S, n) for n in range(ROUNDS) for p in POLICIES]
+    if form == FULL_RING and lab.spec.link:
+        return [_qemu_row(context, lab, p, *form, QUICK_TIME_S, n) for n in range(ROUNDS) for p in POLICIES]
+    return [_qemu_row(context, lab, CORRECT, *form, QUICK_TIME_S, None)]
 
 
 # ---- the model device ----
@@ -86,7 +91,7 @@ def _model_rows(context):
 def _qemu_row(context, lab, policy, indirect, event_idx, seconds, number):
     guest = (f"tx.policy={policy}", f"tx.size={RING_DESCS}", f"virtio.indirect={ON_OFF[indirect]}",
              f"virtio.event_idx={ON_OFF[event_idx]}")  # fmt: skip
-    test = Test(protocol="tcp", time_s=seconds, parallel=FLOWS, sndbuf_bytes=1 << 20, guest=guest, vm=context.vm)
+    test = Test(protocol="tcp", time_s=seconds, parallel=FLOWS, sndbuf_bytes=SNDBUF_BYTES, guest=guest, vm=context.vm)
     pinger = _start_pinger()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     seen = run_test(lab, test)[0]
@@ -133,7 +138,11 @@ def _stop_pinger(process):
 
 
 def _form(row):
-    return f"{'with' if row['indirect'] else 'no'} INDIRECT, {'with' if row['event_idx'] else 'no'} EVENT_IDX"
+    return _form_words(row["indirect"], row["event_idx"])
+
+
+def _form_words(indirect, event_idx):
+    return f"{'with' if indirect else 'no'} INDIRECT, {'with' if event_idx else 'no'} EVENT_IDX"
 
 
 def _words(row):
@@ -180,18 +189,26 @@ def _table(found):
 # ---- verdict ----
 
 
-def _speeds(found):
-    """{policy: speeds} of the interleaved runs."""
-    speeds = {}
+def _rounds(found):
+    """{(link, indirect, event_idx): {policy: speeds}} of the interleaved runs."""
+    rounds = {}
     for row in found:
         if row["device"] == "qemu" and row["round"] is not None and row["valid"]:
+            speeds = rounds.setdefault((row["link"], row["indirect"], row["event_idx"]), {})
             speeds.setdefault(row["policy"], []).append(row["bits_per_second"])
-    return speeds
+    return rounds
 
 
-def _ratio(found):
-    speeds = {policy: median(some) for policy, some in _speeds(found).items()}
-    return speeds.get(CORRECT, 0.0) / max(speeds.values()) if any(speeds.values()) else 0.0
+def _ratio(speeds):
+    """The correct policy's median over the best median."""
+    best = max(median(some) for some in speeds.values())
+    return median(speeds.get(CORRECT, [])) / best if best else 0.0
+
+
+def _apart(speeds):
+    """Whether no run of the correct policy reaches any run of the best one."""
+    best = max(speeds.values(), key=median)
+    return max(speeds.get(CORRECT, [0.0])) < min(best)
 
 
 def _of(found, device, policy):
@@ -234,17 +251,21 @@ def _outcome(found):
 
 
 def _judge_speed(found):
-    speeds, ratio = _speeds(found), _ratio(found)
     figures = _figures(found)
-    if ratio >= NEAR_BEST:
-        return EXIT_OK, "as it must be", figures
-    best = max(speeds.values(), key=median)
-    slow = f"its median is {100 * ratio:.0f} % of the best policy's"
-    if max(speeds.get(CORRECT, [0.0])) < min(best):
-        words = f"{CORRECT} is slower than it may be: {slow}, and none of its runs reaches one of those. {figures}"
-        return EXIT_THRESHOLD, "not as it must be", words
-    words = f"nothing was requeued, dropped or stalled, but the runs differ too much to compare speeds: {slow}"
-    return EXIT_INVALID, "undecided", f"{words}. {figures}"
+    full = [r for r in _of(found, "qemu", CORRECT) if r["link"] and (r["indirect"], r["event_idx"]) == FULL_RING]
+    undecided = "" if _total(full, "stops") else "the ring was never full"
+    for (link, *form), speeds in _rounds(found).items():
+        where = f"{link or 'link not shaped'}, {_form_words(*form)}: its median is {100 * _ratio(speeds):.0f} % of the best"
+        if _ratio(speeds) >= NEAR_BEST:
+            continue
+        if _apart(speeds):
+            words = f"{CORRECT} is slower than it may be ({where}), and none of its runs reaches one of those. {figures}"
+            return EXIT_THRESHOLD, "not as it must be", words
+        undecided = undecided or (link and where)
+    if undecided:
+        words = f"nothing was requeued, dropped or stalled, but the runs differ too much to compare speeds ({undecided})"
+        return EXIT_INVALID, "undecided", f"{words}. {figures}"
+    return EXIT_OK, "as it must be", figures
 
 
 def _percent(part, whole):
@@ -256,14 +277,16 @@ def _figures(found):
     requeues, packets = max(((r["requeues"], r["packets"]) for r in wake), key=lambda x: _percent(*x))
     dropped = _total(_of(found, "model", "drop"), "drops")
     good = [r for r in found if r["policy"] == CORRECT]
+    limited = [_ratio(speeds) for (link, *_), speeds in _rounds(found).items() if link]
+    stops = _total([r for r in good if r["device"] == "qemu" and r["link"]], "stops")
     return (
         f"In the report 2.6.31 requeued {REPORT_GOOD[0]} of {REPORT_GOOD[1]} packets, 2.6.32, which wakes on one free "
         f"slot, {REPORT_BAD[0]} of {REPORT_BAD[1]} ({_percent(*REPORT_BAD):.0f} %). Here {CORRECT} requeued, dropped "
         f"and stalled {_total(good, 'requeues')}, {_total(good, 'drops')} and {_total(good, 'stalls')} times in "
         f"{_total(good, 'packets')} packets and {len(good)} runs; on the model device wake-on-one requeued {requeues} "
         f"of {packets} ({_percent(requeues, packets):.0f} %), drop lost {dropped}, no-recheck stalled "
-        f"{_total(_of(found, 'model', 'no-recheck'), 'stalls')} times. Under QEMU {CORRECT} ran at "
-        f"{100 * _ratio(found):.0f} % of the fastest policy"
+        f"{_total(_of(found, 'model', 'no-recheck'), 'stalls')} times. Under QEMU, link {LIMITED_LINK}, "
+        f"{CORRECT} ran at {100 * min(limited, default=0.0):.0f} % or more of the fastest policy with {stops} stops"
     )
 
 
@@ -275,7 +298,7 @@ def _picture(found):
             drops = _total(some, "drops")
             rates = _percent(_total(some, "requeues") + drops, _total(some, "packets") + drops)
             model.setdefault(name, []).append((policy, rates))
-        if device == "qemu" and link is None and some[0]["round"] is not None:
+        if device == "qemu" and link and not indirect and some[0]["round"] is not None:
             speeds = [r["bits_per_second"] / 1e6 for r in some]
             qemu.setdefault(f"QEMU, {name}", []).append((policy, median(speeds), (min(speeds), max(speeds))))
     if not model or not qemu:
@@ -285,7 +308,7 @@ def _picture(found):
         (
             Panel("Model device, one completion at a time: requeues and drops", "policy", "per 100 packets",
                   tuple(Series(n, tuple(some)) for n, some in model.items()), bars=True),
-            Panel(f"QEMU, {FLOWS} TCP streams, link not shaped: median, lowest and highest run", "policy", "Mbit/s",
+            Panel(f"QEMU, {FLOWS} TCP streams, link {LIMITED_LINK}: median, lowest and highest run", "policy", "Mbit/s",
                   tuple(Series(n, tuple((p, v) for p, v, _ in some), tuple(s for _, _, s in some))
                         for n, some in qemu.items()), bars=True),
         ),

@@ -36,13 +36,16 @@ def test_quick(sluice, image):
     rounds = [r for r in rows if r["round"] is not None]
     for policy in stopwake.POLICIES:
         assert len([r for r in rounds if r["policy"] == policy]) == 5
+    assert sum(r["stops"] for r in rounds if r["policy"] == "threshold") > 0
+    assert sum(r["drops"] for r in rounds if r["policy"] == "drop") > 0  # on QEMU's own device too
     assert all(r["pings"]["answered"] > 0 for r in rounds if r["policy"] == "threshold")
     assert "per 100 packets" in (sluice.cwd / "b.svg").read_text()
 
 
 def _row(device, policy, indirect=False, event_idx=True, number=None, **more):
     row = {
-        "device": device, "policy": policy, "indirect": indirect, "event_idx": event_idx, "link": None, "round": number,
+        "device": device, "policy": policy, "indirect": indirect, "event_idx": event_idx, "round": number,
+        "link": stopwake.LIMITED_LINK if device == "qemu" else None,
         "bits_per_second": 1e9 if device == "qemu" else None, "retransmits": 0, "packets": 1000, "requeues": 0,
         "drops": 0, "stalls": 0, "unexpected_full": 0, "stops": 9, "wakes": 9, "interrupts": 9, "kicks": 9,
         "busy_ns_per_megabyte": 1.0, "host_cpu_ns_per_megabyte": 1.0, "valid": True, "invalid_reason": None,
@@ -77,6 +80,7 @@ def _set(found, device, policy, values, key="bits_per_second"):
         ("qemu", "threshold", "bits_per_second", [9.6e8] * 5, EXIT_OK, "96 %"),
         ("qemu", "threshold", "bits_per_second", [9e8, 9e8, 9e8, 9e8, 1.1e9], EXIT_INVALID, "differ too much"),
         ("qemu", "threshold", "bits_per_second", [9e8] * 5, EXIT_THRESHOLD, "slower than it may be"),
+        ("qemu", "threshold", "stops", [0] * 5, EXIT_INVALID, "the ring was never full"),
     ],
 )
 def test_verdict(device, policy, key, values, code, words):
@@ -85,6 +89,17 @@ def test_verdict(device, policy, key, values, code, words):
     _set(found, device, policy, values, key)
     outcome = stopwake._outcome(found)
     assert outcome.code == code and words in outcome.verdict, outcome
+
+
+@pytest.mark.parametrize(
+    "speeds, code", [([9e8, 9e8, 9e8, 9e8, 1.1e9], EXIT_OK), ([9e8] * 5, EXIT_THRESHOLD)], ids=["overlap", "apart"]
+)
+def test_not_shaped(speeds, code):
+    """Without shaping the scheduler decides: only a difference that no run contradicts counts."""
+    found = copy.deepcopy(_rows())
+    free = [{**copy.deepcopy(r), "link": None} for r in found if r["device"] == "qemu"]
+    _set(free, "qemu", "threshold", speeds)
+    assert stopwake._outcome(found + free).code == code
 
 
 def test_invalid_rows():
