@@ -53,6 +53,7 @@ class VmSpec:
     sndbuf: int | None = None  # bytes; None: no limit
     netdev: str | None = None  # what stands after -netdev in place of the tap; its id is n0
     device_options: tuple = ()  # further words for -device virtio-net-pci
+    more: tuple = ()  # further words of the command line
     pcap: str | None = None  # where QEMU's own filter-dump goes
     silence_s: float = SILENCE_S
 
@@ -87,7 +88,7 @@ def qemu_argv(spec):
         argv += ["-device", "ide-hd,drive=disk0,bootindex=0"]
     else:
         argv += ["-kernel", spec.kernel, "-append", " ".join(spec.config)]
-    return argv
+    return [*argv, *spec.more]
 
 
 @dataclass
@@ -139,6 +140,11 @@ class VM:
     @property
     def pid(self):
         return self._process.pid
+
+    @property
+    def qemu_said(self):
+        """QEMU's own words so far, as wait() collected them."""
+        return self._stderr.decode("utf-8", "replace")
 
     @property
     def qmp(self):
@@ -247,7 +253,7 @@ class VM:
 
     def _result(self, status):
         own = (self.report or {}).get("sluice", {})
-        words = self._stderr.decode("utf-8", "replace").strip().splitlines()
+        words = self.qemu_said.strip().splitlines()
         if self._stop_reason:
             code, reason = self._stop_reason
         elif status < 0:
