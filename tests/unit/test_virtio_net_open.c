@@ -72,8 +72,8 @@ static void test_order(void **state)
 
 /* ---- features ---- */
 
-/* For every subset of what the driver knows and of what the user may refuse: only offered bits, no
- * feature without what it needs, and traffic both ways. */
+/* Field case 68: for every subset of what the driver knows and of what the user may refuse: only
+ * offered bits, no feature without what it needs, and traffic both ways. */
 static void test_feature_subsets(void **state)
 {
     static const uint8_t bits[] = {0, 1, 7, 11, 15, 16, 28, 29};
