@@ -268,7 +268,9 @@ uint32_t strict_common_read(struct strict_device *dev, uint32_t offset, unsigned
     case R_DEVICE_FEATURE:
         note_feature_access(dev);
         dev->features_read = true;
-        return word_of(dev->opt.offered, dev->feature_select);
+        dev->feature_words_read |= 1u << (dev->feature_select < 31 ? dev->feature_select : 31);
+        return dev->feature_select < 2 ? word_of(dev->opt.offered, dev->feature_select)
+                                       : dev->opt.offered_beyond;
     case R_DRIVER_FEATURE_SELECT:
         return dev->driver_feature_select;
     case R_DRIVER_FEATURE:

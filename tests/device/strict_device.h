@@ -51,6 +51,7 @@ enum strict_decoy {
 
 struct strict_options {
     uint64_t offered;
+    uint32_t offered_beyond; /* in each word above bit 63 */
     uint16_t queue_max_descs[STRICT_QUEUES];
     uint16_t vectors; /* MSI-X table entries, 0: no capability */
     uint32_t notify_multiplier;
@@ -136,6 +137,7 @@ struct strict_device {
     uint8_t status, isr, generation;
     uint8_t config[64];
     uint32_t feature_select, driver_feature_select;
+    uint32_t feature_words_read; /* bit n: word n */
     uint64_t driver_features;
     uint32_t driver_features_high; /* words beyond the second, or-ed */
     uint16_t queue_select, config_vector;
