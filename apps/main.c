@@ -2,6 +2,7 @@
  *
  * The program: read what is wanted, bring the network up, run it, say what was found.
  */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "apps/iperf3_client.h"
@@ -86,7 +87,12 @@ static void print_net(void)
     const struct virtio_net_info *info = virtio_net_info(net_device());
     struct virtio_net_tx_stats tx;
     uint32_t ip = net_ip();
+    const uint8_t *mac = net_mac();
     virtio_net_tx_stats(net_device(), 0, &tx);
+    printf("sluice: %02x:%02x:%02x:%02x:%02x:%02x, features offered 0x%" PRIx64
+           ", accepted 0x%" PRIx64 "\n",
+           mac[0], mac[1], mac[2], mac[3], mac[4], mac[5], info->features_offered,
+           info->features_accepted);
     printf("sluice: %u.%u.%u.%u, mtu %u, tx ring %u, stop below %u, wake at %u free (%s)%s%s%s, up "
            "after %.1f ms\n",
            (unsigned)(ip >> 24), (unsigned)(ip >> 16 & 0xff), (unsigned)(ip >> 8 & 0xff),
