@@ -38,7 +38,11 @@ def test_no_clause_is_violated(word):
 
 @pytest.mark.parametrize("word", ["used id out", "used index", "lengths", "num_buffers", "kicks lost"])
 def test_a_fault_is_survived(word):
-    """The device misbehaves: the driver recovers, and violates nothing meanwhile."""
+    """The device misbehaves: the driver recovers, and violates nothing meanwhile.
+
+    Field cases 25, 36: used lengths that are too short or too long, and counts of buffers of 0 and 65,535, cost the
+    booted guest those packets and no others.
+    """
     report, done = conform(word)
     assert report["ok"], done.stderr
     for row in report["rows"]:

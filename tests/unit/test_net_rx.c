@@ -163,7 +163,8 @@ static void test_incomplete_datagram(void **state)
     close_lab();
 }
 
-/* Fragments pin buffers; beyond half of the pool packets are copied and the ring stays full. */
+/* Fragments pin buffers; beyond half of the pool packets are copied and the ring stays full. Field
+ * case 24: the stack can keep what it likes, the ring does not run dry. */
 static void test_pinned(void **state)
 {
     struct virtio_net_rx_stats rx;

@@ -186,7 +186,8 @@ static void test_credit(void **state)
     lab_close();
 }
 
-/* The ring is the limit: AGAIN before anything is built, nothing lost, a call at the wake. */
+/* The ring is the limit: AGAIN before anything is built, nothing lost, a call at the wake. Field
+ * case 21: a full ring is would-block at the socket, one stop and one wake. */
 static void test_ring_stops(void **state)
 {
     struct app app;

@@ -83,7 +83,8 @@ static void test_many(void **state)
 }
 
 /* The callee keeps everything: the ring runs dry, nothing breaks, refill_fail says so, and the
- * buffers that come back go out again without a poll. */
+ * buffers that come back go out again without a poll. Field case 24: refilled by those who free, as
+ * no interrupt can come. */
 static void test_pool_runs_dry(void **state)
 {
     struct rig *rig = rig_new();
@@ -273,6 +274,8 @@ static void raw(struct rig *rig, const struct virtio_net_hdr *hdr, uint32_t used
     model_publish(&rig->device, MODEL_RX);
 }
 
+/* Field case 25: lengths shorter than the header, and longer than the buffer, are dropped and
+ * counted, each buffer comes back once, and the next good frame is delivered. */
 static void test_short_and_long(void **state)
 {
     (void)state;

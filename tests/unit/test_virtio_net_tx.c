@@ -360,7 +360,8 @@ static void note_frame(void *ctx, const struct virtio_net_hdr *hdr, const uint8_
     memcpy(seen->bytes, frame, len_bytes);
 }
 
-/* What arrives is what was sent, in any number of pieces, header in headroom or beside. */
+/* What arrives is what was sent, in any number of pieces, header in headroom or beside. Field case
+ * 29: the pieces of a frame arrive in the order in which they were given. */
 static void test_frames_arrive(void **state)
 {
     (void)state;
