@@ -133,6 +133,11 @@ void session_say_json(struct session *c, char *text)
 static void on_link_grace_over(void *arg)
 {
     struct session *c = arg;
+    const char *lost = virtio_net_info(net_device())->lost;
+    if (lost != NULL) {
+        session_fail(c, SLUICE_EXIT_PEER, "%s %s", lost, session_phase_text(c));
+        return;
+    }
     session_fail(c, SLUICE_EXIT_PEER, "the link of the network device went down %s",
                  session_phase_text(c));
 }
@@ -147,7 +152,9 @@ static void on_link(void *arg, bool up)
     }
     c->outcome->link_losses++;
     printf("sluice: link down\n");
-    net_timer_set(&c->link_grace, clock_now_ns() + LINK_GRACE_NS, on_link_grace_over, c);
+    /* A device that is gone does not come back. From a timer: the driver is still in its call. */
+    uint64_t grace_ns = virtio_net_info(net_device())->lost != NULL ? 0 : LINK_GRACE_NS;
+    net_timer_set(&c->link_grace, clock_now_ns() + grace_ns, on_link_grace_over, c);
 }
 
 void session_watch_link(struct session *c)

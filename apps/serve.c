@@ -185,9 +185,29 @@ static bool tcp_accept(void *arg, struct sock *fresh, const struct sock_ops **op
     return false;
 }
 
+/* ---- the device's link ---- */
+
+struct serve {
+    struct outcome *outcome;
+    bool over;
+};
+
+static void on_link(void *arg, bool up)
+{
+    struct serve *serve = arg;
+    const char *lost = virtio_net_info(net_device())->lost;
+    serve->outcome->link_losses += !up;
+    printf("sluice: link %s\n", up ? "up" : "down");
+    fflush(stdout);
+    if (lost != NULL) {
+        outcome_fail(serve->outcome, SLUICE_EXIT_PEER, "%s", lost);
+        serve->over = true;
+    }
+}
+
 void serve_run(struct outcome *outcome)
 {
-    static const bool never;
+    static struct serve serve;
     uint32_t ip = net_ip();
     udp_echo.sock = sock_udp_open(&udp_ops, &udp_echo, outcome->config->sndbuf_bytes);
     if (udp_echo.sock == NULL || sock_udp_bind(udp_echo.sock, SERVE_ECHO_PORT) != SOCK_OK ||
@@ -198,5 +218,8 @@ void serve_run(struct outcome *outcome)
     printf("sluice: serving at %s: ping, UDP and TCP echo on port %u\n", ip_text(ip).text,
            SERVE_ECHO_PORT);
     fflush(stdout);
-    net_run(&never);
+    serve.outcome = outcome;
+    net_on_link(on_link, &serve);
+    net_run(&serve.over);
+    net_on_link(NULL, NULL);
 }

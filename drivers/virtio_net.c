@@ -40,6 +40,7 @@ const char *const virtio_net_fault_names[VIRTIO_NET_FAULTS] = {
     [VIRTIO_NET_FAULT_UNNEGOTIATED_FLAG] = "unnegotiated_flag",
     [VIRTIO_NET_FAULT_CONFIG_UNSTABLE] = "config_unstable",
     [VIRTIO_NET_FAULT_NEEDS_RESET] = "needs_reset",
+    [VIRTIO_NET_FAULT_STATUS_LOST] = "status_lost",
     [VIRTIO_NET_FAULT_LOST_INTERRUPT] = "lost_interrupt",
     [VIRTIO_NET_FAULT_LOST_KICK] = "lost_kick",
 };

@@ -106,7 +106,8 @@ struct virtio_net_ops {
     /* One packet. The pieces belong to the callee, who gives each back. The array is the driver's.
      */
     void (*rx)(void *ctx, unsigned queue, const struct virtio_net_rx_packet *packet);
-    /* Link state, or announce: after a configuration interrupt, from virtio_net_poll. */
+    /* Link state, or announce: after a configuration interrupt, from virtio_net_poll. Down for
+     * good when the device is given up: info.lost. */
     void (*link)(void *ctx, bool up);
 };
 
@@ -155,6 +156,7 @@ struct virtio_net_info {
     bool mac_from_device;
     uint16_t mtu_bytes;
     bool link_up;
+    const char *lost;   /* why the device was given up, one line; NULL: it was not */
     uint16_t hdr_bytes; /* 10 or 12 */
     bool can_csum;      /* csum_partial may be set on frames to send */
     bool can_tso;       /* VIRTIO_NET_TX_TSO4 may be set */
@@ -282,6 +284,7 @@ enum virtio_net_device_fault {
     VIRTIO_NET_FAULT_UNNEGOTIATED_FLAG,
     VIRTIO_NET_FAULT_CONFIG_UNSTABLE,
     VIRTIO_NET_FAULT_NEEDS_RESET,
+    VIRTIO_NET_FAULT_STATUS_LOST,    /* DRIVER_OK is gone: reset by somebody else, or removed */
     VIRTIO_NET_FAULT_LOST_INTERRUPT, /* found by the safety timer */
     VIRTIO_NET_FAULT_LOST_KICK,
     VIRTIO_NET_FAULTS,

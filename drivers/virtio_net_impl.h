@@ -62,6 +62,9 @@ _Static_assert(offsetof(struct virtio_net_hdr, num_buffers) == 10, "5.1.6");
 #define SAFETY_LOOK_NS   (SAFETY_PERIOD_NS / 2)
 /* A kick given again was the missing one if something moves this soon after it. */
 #define LOST_KICK_WINDOW_NS 5000000ull
+/* The status register is read once in so many looks, whatever moves: who only receives notices no
+ * other way that nobody is there any more. */
+#define STATUS_LOOKS 20u
 /* An interrupt may come this much later than the used index that it is for. */
 #define LATE_INTERRUPT_NS 5000000ull
 /* A receive queue may be silent because nobody sends: this many kicks, then silence is believed. */
@@ -207,9 +210,11 @@ struct virtio_net {
     struct irq_watch config_irq;
     bool dead;         /* given up: every call answers FATAL or nothing */
     bool reset_wanted; /* a ring or the device is broken; virtio_net_poll mends it */
+    bool status_lost;  /* since the last start */
     unsigned fruitless_resets;
     uint64_t done_at_reset;
     uint64_t safety_at_ns; /* next look of the safety timer */
+    unsigned looks;
     uint64_t first_kick_ns;
     uint64_t faults[VIRTIO_NET_FAULTS];
 };

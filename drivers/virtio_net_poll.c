@@ -167,6 +167,9 @@ bool virtio_net_irq_pending(const struct virtio_net *dev)
 static void give_up(struct virtio_net *dev)
 {
     dev->dead = true;
+    dev->info.lost = dev->status_lost
+                         ? "the network device is gone: it was removed from the machine"
+                         : "the network device is broken, and no reset mends it";
     dev->info.link_up = false;
     dev->ops->link(dev->ctx, false);
 }
@@ -193,15 +196,25 @@ static void mend(struct virtio_net *dev)
     if (!reset || dev->fruitless_resets > MAX_FRUITLESS_RESETS || !device_restart(dev)) {
         give_up(dev);
     }
+    dev->status_lost = false;
     tx_wake_if_due(dev);
 }
 
 static void check_config(struct virtio_net *dev)
 {
     struct virtio_transport *t = dev->transport;
+    uint8_t bits = t->ops->status(t);
     uint16_t status;
 
-    if ((t->ops->status(t) & VIRTIO_STATUS_NEEDS_RESET) != 0) {
+    /* Only a reset clears DRIVER_OK, and it was not ours. Where a device was removed from the bus,
+     * all ones or all zeroes are read. */
+    if ((bits & VIRTIO_STATUS_DRIVER_OK) == 0 || bits == VIRTIO_STATUS_NOBODY) {
+        dev->faults[VIRTIO_NET_FAULT_STATUS_LOST]++;
+        dev->status_lost = true;
+        dev->reset_wanted = true;
+        return;
+    }
+    if ((bits & VIRTIO_STATUS_NEEDS_RESET) != 0) {
         dev->faults[VIRTIO_NET_FAULT_NEEDS_RESET]++;
         dev->reset_wanted = true;
         return;
@@ -254,7 +267,7 @@ static void safety_look(struct virtio_net *dev, uint64_t now_ns)
     (void)look_at(&dev->rx.vq, &dev->rx.rekick, RX_REKICKS_MAX, &dev->rx.stats.kicks, now_ns);
     /* Without a vector for it a change of configuration is only found by looking; and a device that
      * has stopped may have said so in a lost interrupt. */
-    if (stalled || dev->config_irq.line == NULL) {
+    if (stalled || dev->config_irq.line == NULL || ++dev->looks % STATUS_LOOKS == 0) {
         check_config(dev);
     }
 }

@@ -23,6 +23,7 @@
 #define VIRTIO_STATUS_FEATURES_OK 8u
 #define VIRTIO_STATUS_NEEDS_RESET 64u
 #define VIRTIO_STATUS_FAILED      128u
+#define VIRTIO_STATUS_NOBODY      0xffu /* what a read finds where no device answers */
 
 /* Feature bits of every device type (6). */
 #define VIRTIO_F_INDIRECT_DESC     28
