@@ -100,6 +100,10 @@ static void print_net(void)
            (unsigned)tx.stop_descs, (unsigned)tx.wake_descs, virtio_net_policy_names[tx.policy],
            info->event_idx ? ", event_idx" : "", info->indirect ? ", indirect" : "",
            info->can_tso ? ", tso" : "", (double)outcome.boot_ns / 1e6);
+    if (info->n_devices > 1) {
+        printf("sluice: %u virtio network devices, the first on the bus is used\n",
+               info->n_devices);
+    }
     fflush(stdout);
 }
 

@@ -4,6 +4,7 @@
  */
 #include "drivers/pci.h"
 
+#include <limits.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -197,15 +198,28 @@ static void visit_bus(struct walk *walk, uint8_t bus)
     }
 }
 
+static void walk_buses(struct walk *walk)
+{
+    look_for_window();
+    add_bus(walk, 0);
+    while (walk->n_done < walk->n_todo && !walk->found) {
+        visit_bus(walk, walk->todo[walk->n_done++]);
+    }
+}
+
+unsigned pci_count(bool (*wanted)(const struct pci_function *f))
+{
+    struct walk walk = {.left = UINT_MAX, .wanted = wanted};
+
+    walk_buses(&walk);
+    return UINT_MAX - walk.left;
+}
+
 bool pci_find(unsigned nth, bool (*wanted)(const struct pci_function *f), struct pci_function *out)
 {
     struct walk walk = {.left = nth, .wanted = wanted};
 
-    look_for_window();
-    add_bus(&walk, 0);
-    while (walk.n_done < walk.n_todo && !walk.found) {
-        visit_bus(&walk, walk.todo[walk.n_done++]);
-    }
+    walk_buses(&walk);
     *out = walk.match;
     return walk.found;
 }

@@ -45,6 +45,9 @@ void pci_write32(const struct pci_function *f, uint16_t offset, uint32_t value);
  */
 bool pci_find(unsigned nth, bool (*wanted)(const struct pci_function *f), struct pci_function *out);
 
+/* How many there are. */
+unsigned pci_count(bool (*wanted)(const struct pci_function *f));
+
 /* Offset of the next capability with this id after `after` (0: from the start), 0: none. Follows
  * at most as many links as fit, so a list that bites its tail ends. */
 uint8_t pci_next_capability(const struct pci_function *f, uint8_t id, uint8_t after);

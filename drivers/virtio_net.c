@@ -79,7 +79,9 @@ struct virtio_net *virtio_net_open(unsigned nth, const struct virtio_net_config 
     struct virtio_net *dev = virtio_net_open_transport(transport, config, why);
     if (dev == NULL) {
         transport->ops->close(transport);
+        return NULL;
     }
+    dev->info.n_devices = virtio_pci_count();
     return dev;
 }
 

@@ -154,6 +154,7 @@ struct virtio_net_info {
     unsigned n_refused;
     uint8_t mac[6];
     bool mac_from_device;
+    unsigned n_devices; /* of this kind on the buses, this one included */
     uint16_t mtu_bytes;
     bool link_up;
     const char *lost;   /* why the device was given up, one line; NULL: it was not */

@@ -361,3 +361,8 @@ struct virtio_transport *virtio_pci_open(unsigned nth, const char **why)
     open_vectors(pci);
     return &pci->base;
 }
+
+unsigned virtio_pci_count(void)
+{
+    return pci_count(is_virtio_net);
+}

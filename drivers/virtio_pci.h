@@ -11,4 +11,7 @@
  * interrupts off. NULL with *why when there is none, or it cannot be used. */
 struct virtio_transport *virtio_pci_open(unsigned nth, const char **why);
 
+/* How many virtio network devices the buses have. */
+unsigned virtio_pci_count(void);
+
 #endif

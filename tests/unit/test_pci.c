@@ -171,8 +171,10 @@ static void expect_walk(void)
     expect_found(1, 0, 1, 3);
     expect_found(2, 5, 0, 0);
     assert_false(pci_find(3, is_net, &f));
+    assert_int_equal(pci_count(is_net), 3);
 }
 
+/* Field case 53: several network devices are all found and counted, in the order of the buses. */
 static void test_walk_by_port(void **state)
 {
     struct fake_bus *b = *state;
