@@ -53,6 +53,7 @@ class VmSpec:
     sndbuf: int | None = None  # bytes; None: no limit
     netdev: str | None = None  # what stands after -netdev in place of the tap; its id is n0
     device_options: tuple = ()  # further words for -device virtio-net-pci
+    before: tuple = ()  # words of the command line before the network device: what it sits on or behind
     more: tuple = ()  # further words of the command line
     pcap: str | None = None  # where QEMU's own filter-dump goes
     silence_s: float = SILENCE_S
@@ -75,6 +76,7 @@ def qemu_argv(spec):
     argv += ["-device", f"isa-debug-exit,iobase={DEBUG_EXIT_PORT:#x},iosize=4"]
     tap = f"tap,id=n0,ifname={spec.tap},script=no,downscript=no,sndbuf={spec.sndbuf or 0}"
     argv += ["-netdev", spec.netdev or tap]
+    argv += spec.before
     device = ["virtio-net-pci", "netdev=n0", "id=net0", f"mac={spec.mac}", "disable-legacy=on", "romfile="]
     argv += ["-device", ",".join([*device, *spec.device_options])]
     if spec.pcap:
