@@ -225,8 +225,8 @@ RUNTS = """
 
 @pytest.mark.parametrize("options", [(), ("mrg_rxbuf=off",)])
 def test_frames_too_short_and_too_long(sluice, image, options):
-    """Field case 25: frames of 1 to 13 bytes, and frames longer than a buffer, of which QEMU passes on those that it can
-    merge: the short ones are counted, one each, and the good frame after each of them is answered.
+    """Field case 25: frames of 1 to 13 bytes, and frames longer than a buffer, of which QEMU passes on those that it
+    can merge: the short ones are counted, one each, and the good frame after each of them is answered.
     """
     got = inside(sluice, image, RUNTS, *options)
     assert got["between"] == [True] * 39, got
@@ -243,6 +243,8 @@ SWEEP = """
     low, high, flood = map(int, sys.argv[3:6])
     with wire.Peer() as peer, wire.Served(spec(f"ip={peer.GUEST_IP}/24", netdev=peer.netdev,
                                                device_options=tuple(sys.argv[6:]))) as guest:
+        for length in 3 * tuple(range(13, 0, -1)):
+            peer.send(peer.ethernet(b"", 0x88b5)[:length])
         frames = [peer.ping_frame(length, length) for length in range(low, high + 1)]
         answered = peer.ping_all(frames, window=4)  # of jumbo frames QEMU's socket holds no more
         tagged = peer.ping_all([peer.ping_frame(length, length, tag=100) for length in range(high - 4, high + 1)],
@@ -261,8 +263,9 @@ SWEEP = """
      (8950, 9014, ("host_mtu=9000", "mrg_rxbuf=off"))],
 )  # fmt: skip
 def test_every_frame_size_comes_back(sluice, image, low, high, options):
-    """Field case 26: a ping in a frame of every size up to the MTU comes back whole; tagged frames and longer ones do no
-    harm; a flood of pings afterwards is answered to the last, and QEMU has nothing to say of the driver.
+    """Field cases 25, 26: a ping in a frame of every size up to the MTU comes back whole; tagged frames, longer ones
+    and ones too short for a header do no harm; a flood of pings afterwards is answered to the last, and QEMU has
+    nothing to say of the driver.
     """
     got = inside(sluice, image, SWEEP, low, high, 1000, *options)
     assert got["missing"] == [] and got["flooded"] == 1000, got
@@ -288,8 +291,8 @@ def check_merged(sluice, image, seconds, each_bytes):
 
 
 def test_merged_buffers_on_four_processors(sluice, image):
-    """Field case 30: a machine of four processors, of which the guest uses one; the device joins segments and spreads them
-    over merged buffers. Eight streams arrive, eight streams come back byte for byte, and the guest is alive.
+    """Field case 30: a machine of four processors, of which the guest uses one; the device joins segments and spreads
+    them over merged buffers. Eight streams arrive, eight streams come back byte for byte, and the guest is alive.
     """
     check_merged(sluice, image, 1.0, 2000000)
 
@@ -363,8 +366,8 @@ def check_lossy(sluice, image, seconds, each_bytes):
 
 def test_content_while_frames_are_lost(sluice, image):
     """Field case 29: one frame in fifty is lost, and the device keeps frames for 15 ms, so that segments are sent anew
-    while the first is still in the ring. Data that is referred to (4 senders) and data in a buffer that is used again at
-    once (4 echoes) arrive byte for byte.
+    while the first is still in the ring. Data that is referred to (4 senders) and data in a buffer that is used again
+    at once (4 echoes) arrive byte for byte.
     """
     check_lossy(sluice, image, 2.0, 150000)
 
