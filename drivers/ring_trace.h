@@ -31,15 +31,16 @@ enum ring_event_kind {
     RING_RECLAIM = 'R',     /* a: head, b: length as the device has it */
     RING_NUM_BUFFERS = 'N', /* a: buffers of the packet that begins in the last one, if not 1 */
     /* What the driver does. */
-    RING_INIT = 'I',    /* a: size */
-    RING_ADD = 'A',     /* a: head, b: bytes, c: descriptors */
-    RING_PUBLISH = 'P', /* a: available index */
-    RING_KICK = 'K',    /* a: wanted, b: published since the last decision, c: event as seen */
-    RING_REKICK = 'G',  /* the safety timer's; a: wanted, b: not used yet, c: event as seen */
-    RING_ARM = 'E',     /* a: completions to wait for, c: event */
-    RING_DISARM = 'D',  /* a: completions that are there */
-    RING_STOP = 'S',    /* a: descriptors free for data */
-    RING_WAKE = 'W',    /* a: descriptors free for data */
+    RING_INIT = 'I',        /* a: size */
+    RING_ADD = 'A',         /* a: head, b: bytes, c: descriptors */
+    RING_PUBLISH = 'P',     /* a: available index */
+    RING_KICK = 'K',        /* a: wanted, b: published since the last decision, c: event as seen */
+    RING_REKICK = 'G',      /* the safety timer's; a: wanted, b: not used yet, c: event as seen */
+    RING_KICK_UNTOLD = 'H', /* the safety timer's, unasked; a: not used yet */
+    RING_ARM = 'E',         /* a: completions to wait for, c: event */
+    RING_DISARM = 'D',      /* a: completions that are there */
+    RING_STOP = 'S',        /* a: descriptors free for data */
+    RING_WAKE = 'W',        /* a: descriptors free for data */
 };
 
 struct ring_event {

@@ -250,7 +250,7 @@ static bool look_at(struct virtqueue *vq, struct rekick *rekick, uint16_t max_re
 
     rekick->busy = vq_in_flight(vq) != 0;
     rekick->seen = vq->used_seen;
-    if (stalled && rekick->given < max_rekicks && vq_kick_again(vq)) {
+    if (stalled && rekick->given < max_rekicks && (vq_kick_again(vq) || vq_kick_untold(vq))) {
         if (rekick->given++ == 0) {
             rekick->first_at_ns = now_ns;
         }

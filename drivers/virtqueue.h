@@ -124,6 +124,7 @@ struct virtqueue {
     uint16_t used_known;    /* used index as last read and checked */
     uint32_t batch;         /* counts publications: a chain of this one is not published yet */
     uint32_t unkicked;      /* published since the last decision about a kick; may pass 2^16 */
+    uint32_t untold;        /* published since the last kick that went out; may pass 2^16 */
     bool event_idx;
     bool armed;
     uint8_t number;           /* of the queue, in the trace */
@@ -212,6 +213,10 @@ bool vq_kick(struct virtqueue *vq);
 /* For a safety timer: notifies again if the device says it waits for a buffer that it was given
  * long ago. Returns true if it did. */
 bool vq_kick_again(struct virtqueue *vq);
+
+/* For a safety timer: notifies a device that asks for no notification, has used all that it was
+ * notified of, and leaves what came after. Returns true if it did; once for the same buffers. */
+bool vq_kick_untold(struct virtqueue *vq);
 
 /* Completions that are in the used ring and not taken back. Sets vq->fault on an impossible index.
  */

@@ -170,6 +170,7 @@ void vq_publish(struct virtqueue *vq)
     vq->published_idx = vq->avail_idx;
     vq->batch++;
     vq->unkicked += n;
+    vq->untold += n;
     vq_note(vq, RING_PUBLISH, vq->published_idx, 0, 0);
 }
 
@@ -201,6 +202,7 @@ bool vq_kick(struct virtqueue *vq)
     vq_note(vq, RING_KICK, wanted, vq->event_seen, vq->unkicked);
     vq->unkicked = 0;
     if (wanted) {
+        vq->untold = 0;
         mmio_write16(vq->doorbell.addr, vq->doorbell.value);
     }
     return wanted;
@@ -216,6 +218,22 @@ bool vq_kick_again(struct virtqueue *vq)
         return false;
     }
     vq_note(vq, RING_REKICK, 1, vq->event_seen, unused);
+    vq->untold = 0;
+    mmio_write16(vq->doorbell.addr, vq->doorbell.value);
+    return true;
+}
+
+bool vq_kick_untold(struct virtqueue *vq)
+{
+    uint16_t unused = vq_wrap(vq->published_idx - vq->used_seen);
+    /* Some buffer that it knows of is with it: slow is not asleep. */
+    if (unused == 0 || unused > vq->untold) {
+        return false;
+    }
+    /* 2.7.10.1 says "should not". A device that went to sleep and left its event behind would not
+     * look before the index has gone round, and one look is all that this costs any other. */
+    vq_note(vq, RING_KICK_UNTOLD, unused, 0, 0);
+    vq->untold = 0;
     mmio_write16(vq->doorbell.addr, vq->doorbell.value);
     return true;
 }

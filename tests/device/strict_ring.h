@@ -97,8 +97,9 @@ struct strict_queue {
     bool kick_justified;   /* an exposure since then asked for a kick */
     bool kick_owed;        /* and none came yet */
     uint64_t kick_owed_ns; /* since when */
+    uint64_t moved_ns;     /* used index last published */
 
-    uint64_t exposed, completed, kicks, kicks_needless, lost_kicks;
+    uint64_t exposed, completed, kicks, kicks_needless, kicks_after_silence, lost_kicks;
     uint64_t interrupts_wanted, interrupts_suppressed;
 };
 

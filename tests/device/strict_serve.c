@@ -26,6 +26,7 @@ static void publish(struct strict_device *dev, struct strict_queue *q)
     if (strict_once_in(dev, dev->fault.early_interrupts, dev->n_used)) {
         strict_device_raise_spurious(dev, q->index);
     }
+    q->moved_ns = dev->now_ns;
     if (strict_queue_publish(q)) {
         strict_device_raise(dev, q->index);
     }

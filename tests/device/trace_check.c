@@ -196,6 +196,10 @@ static bool apply(struct judge *judge, struct side *side, const struct ring_even
     case RING_KICK:
     case RING_REKICK:
         return kick(judge, side, event);
+    case RING_KICK_UNTOLD:
+        RULE(event->a != 0 && event->a == vq_wrap(side->published - side->seen),
+             "%u chains are out", vq_wrap(side->published - side->seen));
+        return true;
     case RING_USED_IDX:
         return used(judge, side, event);
     case RING_RECLAIM:

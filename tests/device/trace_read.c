@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define LINE_PREFIX "trace: "
-#define KINDS       "CMXYBVZURNIAPKGEDSW"
+#define KINDS       "CMXYBVZURNIAPKGHEDSW"
 
 bool trace_fail(struct trace *trace, const struct ring_event *event, const char *format, ...)
 {

@@ -322,7 +322,7 @@ static bool compare_effects(struct replay *replay)
 
     for (uint32_t i = 0; i < replay->got->n; i++) {
         const struct ring_event *event = &replay->got->events[i];
-        kicks[event->queue] += (event->kind == RING_KICK || event->kind == RING_REKICK) && event->a;
+        kicks[event->queue] += event->a != 0 && strchr("KGH", event->kind) != NULL;
         wakes += event->kind == RING_WAKE;
         done += event->kind == RING_RECLAIM && event->queue == MODEL_TX;
     }

@@ -104,8 +104,10 @@ static void polling_device(void **state)
         case_open(NULL);
         case_traffic(2000, 2000);
         /* With the event index one comes with each lap of it. */
-        assert_in_range(host.dev.queue[1].kicks, 0, 2);
-        assert_in_range(host.dev.queue[0].kicks, 0, 2);
+        for (unsigned queue = 0; queue < 2; queue++) {
+            const struct strict_queue *q = &host.dev.queue[queue];
+            assert_in_range(q->kicks - q->kicks_after_silence, 0, 2);
+        }
         case_end();
     }
 }

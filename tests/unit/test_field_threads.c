@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ *
+ * The driver's objects and a device on two real cores, with the machine's own memory order: one or
+ * a few frames go out, each comes back, and both sides sleep whenever they may. No timer helps:
+ * what is lost is waited for until the test gives up.
+ *
+ *     main thread: driver -> [rings in memory] <- device thread
+ *          asleep until a line is raised            asleep until a doorbell is rung
+ *
+ * FIELD_RING_ROUNDS=N runs N rounds of each form (10^7 take minutes); by default as many as fit
+ * into a second and a half. FIELD_RING_NO_BARRIERS=1 leaves the driver's full barriers out: then it
+ * fails after some ten thousand rounds.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <time.h>
+
+#include "tests/device/rig.h"
+#include "tests/device/seams.h"
+
+#define Q              0u
+#define FORM_MS        1500u
+#define GIVE_UP_S      10
+#define RX_DESCS       8u
+#define TX_DESCS       16u
+#define MAX_BURST      4u
+#define SPINS_MAX      512u /* looks before a sleep, and instead of one */
+#define BLOCK_AFTER    4000u
+#define DOORBELL_BYTES 4u
+
+/* One side's sleep: a flag that the other side raises. */
+struct bell {
+    uint32_t rung; /* what a sleeper looks at */
+    bool blocked;
+    sem_t sem;
+};
+
+struct table {
+    struct rig *rig;
+    struct bell doorbell, line;
+    uint32_t owed; /* frames taken from TX and not yet put into RX */
+    uint32_t numbers[64], number_at, number_end;
+    uint32_t random;
+    bool stop, device_lost;
+    uint64_t sleeps, kicks;
+    bool no_barriers; /* a driver without its full barriers, to see what the test finds */
+};
+
+static struct table table;
+
+static bool wait_for(struct bell *bell, uint32_t seen)
+{
+    for (unsigned i = 0; i < BLOCK_AFTER; i++) {
+        if (__atomic_load_n(&bell->rung, __ATOMIC_ACQUIRE) != seen) {
+            return true;
+        }
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += GIVE_UP_S;
+    __atomic_store_n(&bell->blocked, true, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&bell->rung, __ATOMIC_SEQ_CST) == seen) {
+        if (sem_timedwait(&bell->sem, &until) != 0 && errno == ETIMEDOUT) {
+            return false;
+        }
+    }
+    __atomic_store_n(&bell->blocked, false, __ATOMIC_SEQ_CST);
+    return true;
+}
+
+static void ring(struct bell *bell)
+{
+    __atomic_fetch_add(&bell->rung, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&bell->blocked, __ATOMIC_SEQ_CST)) {
+        sem_post(&bell->sem);
+    }
+}
+
+/* ---- the driver's machine: plain loads and stores, and a fence where it asks for one ---- */
+
+static uint64_t plain_load(void *ctx, const volatile void *addr, unsigned bytes)
+{
+    (void)ctx;
+    switch (bytes) {
+    case 1:
+        return __atomic_load_n((const volatile uint8_t *)addr, __ATOMIC_RELAXED);
+    case 2:
+        return __atomic_load_n((const volatile uint16_t *)addr, __ATOMIC_RELAXED);
+    case 4:
+        return __atomic_load_n((const volatile uint32_t *)addr, __ATOMIC_RELAXED);
+    default:
+        return __atomic_load_n((const volatile uint64_t *)addr, __ATOMIC_RELAXED);
+    }
+}
+
+static void plain_store(void *ctx, volatile void *addr, unsigned bytes, uint64_t value)
+{
+    (void)ctx;
+    switch (bytes) {
+    case 1:
+        __atomic_store_n((volatile uint8_t *)addr, (uint8_t)value, __ATOMIC_RELAXED);
+        break;
+    case 2:
+        __atomic_store_n((volatile uint16_t *)addr, (uint16_t)value, __ATOMIC_RELAXED);
+        break;
+    case 4:
+        __atomic_store_n((volatile uint32_t *)addr, (uint32_t)value, __ATOMIC_RELAXED);
+        break;
+    default:
+        __atomic_store_n((volatile uint64_t *)addr, value, __ATOMIC_RELAXED);
+    }
+}
+
+static void plain_barrier(void *ctx, bool full)
+{
+    const struct table *t = ctx;
+
+    if (full && !t->no_barriers) {
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    }
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+static void plain_doorbell(void *ctx, uint64_t phys, unsigned bytes, uint32_t value)
+{
+    struct table *t = ctx;
+
+    (void)phys;
+    (void)bytes;
+    (void)value;
+    t->kicks++;
+    ring(&t->doorbell);
+}
+
+/* ---- the device, as vhost does it ---- */
+
+static bool event_idx_of(const struct table *t)
+{
+    return (t->rig->device.accepted & FEATURE(VIRTIO_F_EVENT_IDX)) != 0;
+}
+
+static uint16_t load16(const uint16_t *at)
+{
+    return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+
+static bool has_buffers(const struct model_queue *q)
+{
+    return load16(&q->avail->idx) != q->avail_seen;
+}
+
+static void ask_for_kicks(const struct table *t, struct model_queue *q, bool on)
+{
+    if (!event_idx_of(t)) {
+        __atomic_store_n(&q->used->flags, (uint16_t)(on ? 0 : VQ_USED_F_NO_NOTIFY),
+                         __ATOMIC_RELAXED);
+    } else if (on) {
+        __atomic_store_n((uint16_t *)(void *)&q->used->ring[q->size], q->avail_seen,
+                         __ATOMIC_RELAXED);
+    }
+}
+
+static void publish(struct table *t, unsigned queue)
+{
+    struct model_queue *q = &t->rig->device.q[queue];
+    uint16_t old = q->signalled;
+
+    if (q->used_idx == old) {
+        return;
+    }
+    __atomic_store_n(&q->used->idx, q->used_idx, __ATOMIC_RELEASE);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    q->signalled = q->used_idx;
+    bool wanted = event_idx_of(t)
+                      ? vq_need_event(load16(&q->avail->ring[q->size]), q->used_idx, old)
+                      : (load16(&q->avail->flags) & VQ_AVAIL_F_NO_INTERRUPT) == 0;
+    if (wanted) {
+        t->rig->device.base.queue_line[queue]->count++;
+        ring(&t->line);
+    }
+}
+
+static void take_sent(struct table *t)
+{
+    struct model_queue *q = &t->rig->device.q[MODEL_TX];
+
+    while (has_buffers(q) && t->number_end - t->number_at < 64) {
+        uint16_t head = q->avail->ring[q->avail_seen++ % q->size];
+        const uint8_t *bytes = seam_ram(q->desc[head].addr, q->desc[head].len);
+        memcpy(&t->numbers[t->number_end++ % 64],
+               bytes + sizeof(struct virtio_net_hdr) + ETH_HEADER_BYTES, sizeof(uint32_t));
+        q->used->ring[q->used_idx++ % q->size] = (struct vq_used_elem){head, 0};
+    }
+}
+
+static void give_back(struct table *t)
+{
+    struct model_queue *q = &t->rig->device.q[MODEL_RX];
+    struct virtio_net_hdr hdr = {.num_buffers = 1};
+
+    while (t->number_at != t->number_end && has_buffers(q)) {
+        uint16_t head = q->avail->ring[q->avail_seen++ % q->size];
+        uint8_t *bytes = seam_ram(q->desc[head].addr, 100);
+        memcpy(bytes, &hdr, sizeof(hdr));
+        memcpy(bytes + sizeof(hdr) + ETH_HEADER_BYTES, &t->numbers[t->number_at++ % 64],
+               sizeof(uint32_t));
+        q->used->ring[q->used_idx++ % q->size] = (struct vq_used_elem){head, 100};
+    }
+}
+
+static bool device_has_work(const struct table *t)
+{
+    return has_buffers(&t->rig->device.q[MODEL_TX]) ||
+           (t->number_at != t->number_end && has_buffers(&t->rig->device.q[MODEL_RX]));
+}
+
+/* Asks for kicks, looks again, and only then sleeps. False: nobody rang for too long. */
+static bool device_sleep(struct table *t)
+{
+    struct model_queue *q = t->rig->device.q;
+    uint32_t seen = __atomic_load_n(&t->doorbell.rung, __ATOMIC_ACQUIRE);
+    bool rung = true;
+
+    ask_for_kicks(t, &q[MODEL_TX], true);
+    if (t->number_at != t->number_end) {
+        ask_for_kicks(t, &q[MODEL_RX], true);
+    }
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (!device_has_work(t)) {
+        t->sleeps++;
+        rung = wait_for(&t->doorbell, seen);
+    }
+    ask_for_kicks(t, &q[MODEL_TX], false);
+    ask_for_kicks(t, &q[MODEL_RX], false);
+    return rung;
+}
+
+static unsigned any(uint32_t *random, unsigned below)
+{
+    *random = *random * 1664525u + 1013904223u;
+    return (*random >> 8) % below;
+}
+
+static void *device_thread(void *ctx)
+{
+    struct table *t = ctx;
+    uint32_t random = 77;
+
+    while (!__atomic_load_n(&t->stop, __ATOMIC_ACQUIRE)) {
+        for (unsigned spins = any(&random, SPINS_MAX); spins > 0 && !device_has_work(t); spins--) {
+        }
+        if (device_has_work(t)) {
+            take_sent(t);
+            give_back(t);
+            publish(t, MODEL_TX);
+            publish(t, MODEL_RX);
+        } else if (!device_sleep(t)) {
+            t->device_lost = true;
+            return NULL;
+        }
+    }
+    return NULL;
+}
+
+/* ---- the driver's side ---- */
+
+/* Until all that was sent has come back. False: an interrupt or a kick got lost. */
+static bool collect(struct table *t, uint64_t until)
+{
+    struct virtio_net *dev = t->rig->dev;
+
+    while (t->rig->rx_packets < until || virtio_net_tx_in_flight(dev, Q) != 0) {
+        unsigned n = virtio_net_tx_reclaim(dev, Q, 64) + virtio_net_rx_poll(dev, Q, 64);
+        uint32_t seen = __atomic_load_n(&t->line.rung, __ATOMIC_ACQUIRE);
+        if (n != 0 || !virtio_net_arm(dev, false)) {
+            continue;
+        }
+        while (!virtio_net_irq_pending(dev)) {
+            if (!wait_for(&t->line, seen)) {
+                return false;
+            }
+            seen = __atomic_load_n(&t->line.rung, __ATOMIC_ACQUIRE);
+        }
+        virtio_net_disarm(dev);
+    }
+    return true;
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
+}
+
+/* Rounds until the time is up, or as many as asked for. Returns how many there were. */
+static uint64_t echo(struct table *t)
+{
+    const char *text = getenv("FIELD_RING_ROUNDS");
+    uint64_t most = text != NULL ? strtoull(text, NULL, 10) : UINT64_MAX;
+    uint64_t end_ms = text != NULL ? UINT64_MAX : now_ms() + FORM_MS;
+    uint64_t rounds = 0, sent = 0;
+    uint32_t random = 5;
+
+    while (rounds < most && ((rounds & 255) != 0 || now_ms() < end_ms)) {
+        for (unsigned n = 1 + any(&random, 8) / 7 * any(&random, MAX_BURST); n > 0; n--, sent++) {
+            assert_int_equal(rig_send(t->rig, 1, true), VIRTIO_NET_OK);
+        }
+        for (volatile unsigned spins = any(&random, SPINS_MAX); spins > 0; spins--) {
+        }
+        virtio_net_tx_flush(t->rig->dev, Q);
+        if (!collect(t, sent)) {
+            fail_msg("round %llu: %llu sent, %llu back, %u in flight: a %s was lost",
+                     (unsigned long long)rounds, (unsigned long long)sent,
+                     (unsigned long long)t->rig->rx_packets,
+                     virtio_net_tx_in_flight(t->rig->dev, Q), "kick or an interrupt");
+        }
+        uint32_t number;
+        memcpy(&number, t->rig->rx_copy + ETH_HEADER_BYTES, sizeof(number));
+        assert_int_equal(number, (uint32_t)sent);
+        rounds++;
+    }
+    return rounds;
+}
+
+static void both_threads(bool event_idx)
+{
+    struct table *t = &table;
+    pthread_t device;
+
+    memset(t, 0, sizeof(*t));
+    t->no_barriers = getenv("FIELD_RING_NO_BARRIERS") != NULL;
+    assert_int_equal(sem_init(&t->doorbell.sem, 0, 0) | sem_init(&t->line.sem, 0, 0), 0);
+    t->rig = rig_new();
+    t->rig->config.refuse.event_idx = !event_idx;
+    t->rig->opt.size_descs[MODEL_RX] = RX_DESCS;
+    t->rig->opt.size_descs[MODEL_TX] = TX_DESCS;
+    assert_true(rig_open(t->rig));
+    seam_hook(&(struct seam_hooks){.ctx = t,
+                                   .load = plain_load,
+                                   .store = plain_store,
+                                   .barrier = plain_barrier,
+                                   .mmio_write = plain_doorbell});
+    assert_int_equal(pthread_create(&device, NULL, device_thread, t), 0);
+    uint64_t rounds = echo(t);
+    __atomic_store_n(&t->stop, true, __ATOMIC_SEQ_CST);
+    ring(&t->doorbell);
+    assert_int_equal(pthread_join(device, NULL), 0);
+    print_message("%llu rounds, %llu sleeps of the device, %llu kicks\n",
+                  (unsigned long long)rounds, (unsigned long long)t->sleeps,
+                  (unsigned long long)t->kicks);
+    assert_false(t->device_lost);
+    /* Both slept and were woken, many times: else nothing was tried. */
+    assert_true(rounds > 1000 && t->sleeps > 100 && t->kicks > 100);
+    assert_true(rig_tx(t->rig).interrupts + rig_rx(t->rig).interrupts > 100);
+    assert_int_equal(rig_tx(t->rig).submitted, rig_tx(t->rig).completed);
+    assert_true(rig_at_rest(t->rig));
+    rig_free(t->rig);
+}
+
+/*
+ * Field case 3: with the event index, two real threads share the rings: the wanted position is read
+ * after the index was made visible, so that no kick, and no interrupt, is ever missed.
+ */
+static void test_two_threads_event_idx(void **state)
+{
+    (void)state;
+    both_threads(true);
+}
+
+/* Field case 4: the same by flags, for a device that does not offer the event index. */
+static void test_two_threads_flags(void **state)
+{
+    (void)state;
+    both_threads(false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_two_threads_event_idx),
+        cmocka_unit_test(test_two_threads_flags),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
