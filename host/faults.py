@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Faults that a test can ask for: NAME@SECONDS[:DURATION], seconds after the guest's first line.
 
-Without a duration a fault stays. A row with a fault in it is not valid, and says so, whatever its figures. A stall
-or a pause that ended breaks nothing: such a row is judged like any other.
+Without a duration a fault stays. A row with a fault in it is not valid, and says so, whatever its figures. A stall,
+a pause or a freeze that ended breaks nothing: such a row is judged like any other.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from errors import EXIT_PEER
 # A guest that has not noticed a lasting fault after this time is ended by the host.
 NOTICE_S = 8.5
 PAUSE_NOTICE_S = 5.0  # a paused guest will not notice anything; before its silence is taken for a hang
-HARMLESS = ("stall", "pause")
+HARMLESS = ("stall", "pause", "freeze")
+STANDS_STILL = ("pause", "freeze")  # the guest notices nothing and says nothing
 
 MEANING = {
     "link": "the virtio link goes down (QEMU's set_link)",
@@ -21,6 +22,7 @@ MEANING = {
     "server": "the iperf3 server is killed",
     "stall": "the tap takes no frame (needs a shaped link)",
     "pause": "QEMU stops the guest",
+    "freeze": "the host stops QEMU, and the guest's clock goes on",
 }
 
 
@@ -64,12 +66,13 @@ def timers(fault, lab, vm):
         "server": (lab.kill_server, None),
         "stall": (vm.stall_tap, vm.unstall_tap),
         "pause": (vm.pause, vm.resume),
+        "freeze": (vm.freeze, vm.thaw),
     }[fault.name]
     result = [(fault.at_s, start)]
     if fault.duration_s is not None:
         result.append((fault.at_s + fault.duration_s, end))
     else:
-        notice_s = PAUSE_NOTICE_S if fault.name == "pause" else NOTICE_S
+        notice_s = PAUSE_NOTICE_S if fault.name in STANDS_STILL else NOTICE_S
         reason = f"{MEANING[fault.name]}, and the guest did not notice within {notice_s:g} s"
         result.append((fault.at_s + notice_s, lambda: vm.give_up(EXIT_PEER, reason)))
     return result

@@ -117,7 +117,7 @@ def _vm_spec(test, lab):
         mac=GUEST_MAC,
         sndbuf=test.sndbuf_bytes,
         device_options=options,
-        silence_s=test.vm.silence_s + quiet_s + sum(f.duration_s or 0 for f in test.faults if f.name == "pause"),
+        silence_s=test.vm.silence_s + quiet_s + sum(f.duration_s or 0 for f in test.faults if f.name in faults.STANDS_STILL),
     )
 
 

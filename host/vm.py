@@ -164,6 +164,13 @@ class VM:
     def resume(self):
         self.qmp.command("cont")
 
+    def freeze(self):
+        """QEMU gets no processor time, while the guest's clock goes on."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self):
+        self._process.send_signal(signal.SIGCONT)
+
     def stall_tap(self):
         """The tap takes no frame any more: its send buffer limit is put below what is queued already.
 
