@@ -315,7 +315,7 @@ STRICT_LONG := $(B)/strict-long
 STRICT_LONG_C := $(wildcard tests/long/*.c) $(DRIVERS_C) $(wildcard tests/device/strict_*.c) tests/device/seams.c
 $(STRICT_LONG): $(STRICT_LONG_C) $(wildcard tests/device/*.h drivers/*.h boot/*.h) tests/device/strict_clauses.def Makefile
 	@echo 'HOSTCC   $@'
-	@$(CC) $(C_STANDARD) -O2 -g -DSLUICE_MODEL -D_GNU_SOURCE -iquote . $(WARNINGS) -o $@ $(STRICT_LONG_C)
+	@$(CC) $(C_STANDARD) -O3 -flto=auto -g -DSLUICE_MODEL -D_GNU_SOURCE -iquote . $(WARNINGS) -o $@ $(STRICT_LONG_C)
 
 # 10^9 descriptors, 10^6 stop/wake cycles, and as many frames with 1 in 1000 interrupts and kicks lost.
 long: $(STRICT_LONG)
@@ -367,7 +367,7 @@ interleavings: $(B)/host/unit/test_interleave
 # ---------------------------------------------------------------- lint, one target a step
 
 OUR_C := $(BOOT_C) $(DRIVERS_C) $(NET_C) $(APPS_C)
-OUR_TEST_C := $(DEVICE_C) $(UNIT_C) $(FUZZ_C) $(wildcard tests/host_sock/*.c tests/bench/*.c tests/vhost-user/*.c)
+OUR_TEST_C := $(DEVICE_C) $(UNIT_C) $(FUZZ_C) $(wildcard tests/host_sock/*.c tests/bench/*.c tests/vhost-user/*.c tests/long/*.c)
 OUR_H := $(wildcard boot/*.h drivers/*.h net/*.h net/arch/*.h apps/*.h tests/*/*.h)
 # Shell scripts by their first line, as they carry no suffix.
 SCRIPTS = $(shell grep -l -E -e '^\#!/(usr/)?bin/(env )?(ba)?sh' -r host tests .ci)

@@ -256,6 +256,28 @@ void strict_device_step(struct strict_device *dev, uint64_t now_ns)
     }
 }
 
+/* The driver's stores are watched, so what it exposed before it slept is known already. */
+static bool queue_quiet(const struct strict_device *dev, unsigned i)
+{
+    const struct strict_queue *q = &dev->queue[i];
+    const bool waits = i != 0 ? q->n_pending > 0 : dev->n_to_driver > 0 && q->n_pending > 0;
+    return !dev->kicked[i] && !waits;
+}
+
+bool strict_device_quiet(const struct strict_device *dev)
+{
+    if (dev->n_late > 0 || dev->fault.needs_reset || dev->fault.spurious_interrupts != 0 ||
+        dev->fault.scribble_unused_event) {
+        return false;
+    }
+    for (unsigned i = 0; i < STRICT_QUEUES; i++) {
+        if (dev->queue[i].enabled && has_work(dev, i) && !queue_quiet(dev, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void strict_device_send(struct strict_device *dev, const struct strict_net_hdr *hdr,
                         const uint8_t *frame, uint32_t len_bytes)
 {

@@ -215,6 +215,9 @@ void strict_device_send(struct strict_device *dev, const struct strict_net_hdr *
 /* Lets the device work. now_ns is model time. */
 void strict_device_step(struct strict_device *dev, uint64_t now_ns);
 
+/* True: while the driver sleeps, no step would do anything but count. */
+bool strict_device_quiet(const struct strict_device *dev);
+
 /* Link state as the device reports it, with the configuration interrupt. */
 void strict_device_set_link(struct strict_device *dev, bool up);
 void strict_config_interrupt(struct strict_device *dev);

@@ -19,12 +19,11 @@ static uint8_t pattern(uint32_t sequence, uint32_t at)
 
 bool frames_payload_right(const uint8_t *payload, uint32_t n, uint32_t sequence)
 {
+    uint8_t wrong = 0;
     for (uint32_t i = 4; i < n; i++) {
-        if (payload[i] != pattern(sequence, i)) {
-            return false;
-        }
+        wrong |= payload[i] ^ pattern(sequence, i);
     }
-    return n >= 4;
+    return n >= 4 && wrong == 0;
 }
 
 void frames_fill_payload(uint8_t *payload, uint32_t n, uint32_t sequence)

@@ -62,7 +62,8 @@ struct strict_host {
     uint32_t n_held;
     uint32_t link_changes;
     bool link_up;
-    bool idle; /* the last arm allowed to sleep */
+    bool idle;       /* the last arm allowed to sleep */
+    bool every_step; /* sleep step by step, also while none does anything */
     uint64_t stopped_since_ns, longest_stop_ns;
     uint64_t rx_period_ns, rx_next_ns; /* while the driver sleeps a frame comes so often, 0: none */
 };

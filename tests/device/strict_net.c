@@ -38,16 +38,26 @@ static uint16_t be16(const uint8_t *p)
     return (uint16_t)(p[0] << 8 | p[1]);
 }
 
+/* In the machine's order, as the sum does not mind it but for the bytes of the result (RFC 1071).
+ */
 uint16_t strict_sum(const uint8_t *bytes, uint32_t n, uint32_t sum)
 {
-    uint64_t total = sum;
+    uint64_t total = 0;
     uint32_t i = 0;
-    for (; i + 1 < n; i += 2) {
-        total += be16(bytes + i);
+    for (; i + sizeof(uint32_t) <= n; i += sizeof(uint32_t)) {
+        uint32_t word;
+        memcpy(&word, bytes + i, sizeof(word));
+        total += word;
     }
     if (i < n) {
-        total += (uint32_t)bytes[i] << 8;
+        uint32_t word = 0;
+        memcpy(&word, bytes + i, n - i);
+        total += word;
     }
+    while (total >> 16 != 0) {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    total = be16((const uint8_t *)&total) + (uint64_t)sum;
     while (total >> 16 != 0) {
         total = (total & 0xffff) + (total >> 16);
     }

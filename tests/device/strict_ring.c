@@ -43,6 +43,20 @@ static bool map_rings(struct strict_queue *q)
                         (unsigned long long)q->avail_addr, (unsigned long long)q->used_addr);
 }
 
+static void span_rings(struct strict_queue *q)
+{
+    const size_t n = q->size_descs;
+    const uintptr_t from[] = {(uintptr_t)q->desc, (uintptr_t)q->avail, (uintptr_t)q->used};
+    const uintptr_t to[] = {from[0] + 16 * n, from[1] + 6 + 2 * n, from[2] + 6 + 8 * n};
+    uintptr_t end = 0;
+    q->span_at = UINTPTR_MAX;
+    for (unsigned i = 0; i < 3; i++) {
+        q->span_at = from[i] < q->span_at ? from[i] : q->span_at;
+        end = to[i] > end ? to[i] : end;
+    }
+    q->span_bytes = end - q->span_at;
+}
+
 bool strict_queue_enable(struct strict_queue *q, uint16_t start_idx)
 {
     struct strict_report *r = q->report;
@@ -79,6 +93,7 @@ bool strict_queue_enable(struct strict_queue *q, uint16_t start_idx)
     q->kick_justified = q->kick_owed = false;
     q->notify_on = true;
     q->event = load16(strict_avail_event(q));
+    span_rings(q);
     q->enabled = true;
     return true;
 }
@@ -98,6 +113,7 @@ void strict_queue_disable(struct strict_queue *q)
     q->owner = NULL;
     q->fifo = NULL;
     q->enabled = false;
+    q->span_bytes = 0;
     q->n_pending = q->owned_descs = 0;
     q->kick_owed = false;
 }
@@ -105,10 +121,16 @@ void strict_queue_disable(struct strict_queue *q)
 struct strict_chain *strict_queue_take(struct strict_queue *q, uint32_t nth)
 {
     const uint32_t mask = q->size_descs - 1;
-    const uint16_t head = q->fifo[(q->fifo_head + nth) & mask];
+    const uint32_t first = q->fifo_head & mask;
+    const uint32_t at = (first + nth) & mask;
+    const uint16_t head = q->fifo[at];
     /* Those before it move up by one, so that their order stays. */
-    for (uint32_t i = nth; i > 0; i--) {
-        q->fifo[(q->fifo_head + i) & mask] = q->fifo[(q->fifo_head + i - 1) & mask];
+    if (at < first) {
+        memmove(q->fifo + 1, q->fifo, at * sizeof(*q->fifo));
+        q->fifo[0] = q->fifo[mask];
+        memmove(q->fifo + first + 1, q->fifo + first, (mask - first) * sizeof(*q->fifo));
+    } else {
+        memmove(q->fifo + first + 1, q->fifo + first, nth * sizeof(*q->fifo));
     }
     q->fifo_head = (q->fifo_head + 1) & mask;
     q->n_pending--;

@@ -79,6 +79,8 @@ struct strict_queue {
     bool enabled;
     struct strict_desc *desc;
     uint16_t *avail, *used; /* as 16-bit words: flags, idx, ring, event */
+    uintptr_t span_at;      /* all three lie in so many bytes from here; 0 bytes while off */
+    size_t span_bytes;
     uint16_t seen_idx;      /* available index as last looked at */
     uint16_t used_idx;      /* as published */
     uint16_t used_next;     /* with what is written and not published */
@@ -132,6 +134,12 @@ static inline uint16_t *strict_used_idx(const struct strict_queue *q)
 static inline uint16_t *strict_avail_event(const struct strict_queue *q)
 {
     return q->used + 2 + 4 * q->size_descs;
+}
+
+/* False: an access to addr is not one to this queue. Most are not. */
+static inline bool strict_near(const struct strict_queue *q, const volatile void *addr)
+{
+    return (uintptr_t)addr - q->span_at < q->span_bytes;
 }
 
 /* The other side asked to be told when index passes event: did going from old to new do it? */

@@ -86,7 +86,7 @@ void strict_watch_settle(struct strict_host *host)
     w->stored = NULL;
     for (unsigned i = 0; i < 2 && stored != NULL; i++) {
         struct strict_queue *q = &host->dev.queue[i];
-        if (!live(host, i)) {
+        if (!strict_near(q, stored)) {
             continue;
         }
         if (stored == strict_avail_idx(q)) {
@@ -104,7 +104,8 @@ void strict_watch_settle(struct strict_host *host)
     }
     if (w->loaded != NULL) {
         for (unsigned i = 0; i < 2; i++) {
-            if (live(host, i) && w->loaded == strict_used_idx(&host->dev.queue[i])) {
+            struct strict_queue *q = &host->dev.queue[i];
+            if (strict_near(q, w->loaded) && w->loaded == strict_used_idx(q)) {
                 host->dev.driver_saw_used[i] = host->dev.queue[i].used_idx;
                 host->dev.interrupt_sent[i] = false;
             }
@@ -165,7 +166,7 @@ void strict_watch_shared(struct strict_host *host, const volatile void *addr, un
         strict_device_step(&host->dev, host->now_ns);
     }
     for (unsigned i = 0; i < 2; i++) {
-        if (live(host, i)) {
+        if (strict_near(&host->dev.queue[i], addr)) {
             (is_store ? before_store : before_load)(host, i, addr);
         }
     }

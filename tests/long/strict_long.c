@@ -5,13 +5,15 @@
  *
  *     strict-long [MILLIONS of descriptors, 1000] [THOUSANDS of stop/wake cycles, 1000]
  *
- * Prints one line for each part; exit code 1 when a clause is violated, a frame is lost, a queue is
- * stopped for longer than it may be, or a loss is not counted.
+ * Prints one line for each part, and how far it is once a minute; exit code 1 when a clause is
+ * violated, a frame is lost, a queue is stopped for longer than it may be, or a loss is not
+ * counted.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tests/device/seams.h"
 #include "tests/device/strict_host.h"
@@ -20,6 +22,7 @@
 #define SLACK_NS         5000000ull
 #define STOP_LIMIT_NS    100000000ull
 #define ROUND_FRAMES     20000u
+#define TELL_SECONDS     60
 
 static struct strict_host host;
 
@@ -29,6 +32,19 @@ static bool fail(const char *what)
            host.tx_sequence, host.tx_done, host.rx_got, host.rx_sent, host.longest_stop_ns);
     strict_report_print(&host.dev.report, stdout);
     return false;
+}
+
+static void tell(const char *what, uint64_t done, uint64_t want)
+{
+    static time_t started, told;
+    const time_t now = time(NULL);
+    if (told == 0) {
+        started = told = now;
+    } else if (now - told >= TELL_SECONDS) {
+        told = now;
+        printf("     %" PRIu64 " of %" PRIu64 " %s after %ld s\n", done, want, what,
+               (long)(now - started));
+    }
 }
 
 static bool balanced(const char *what)
@@ -81,6 +97,7 @@ static bool descriptors(uint64_t want)
             if (!host_traffic(&host, ROUND_FRAMES, ROUND_FRAMES / 2) || !balanced("descriptors")) {
                 return false;
             }
+            tell("descriptors", done + host.dev.descs, want);
         }
         done += host.dev.descs;
         laps += host.dev.queue[1].exposed >> 16;
@@ -103,6 +120,7 @@ static bool cycles(uint64_t want)
             if (!host_traffic(&host, ROUND_FRAMES, 100) || !balanced("stop/wake cycles")) {
                 return false;
             }
+            tell("stop/wake cycles", done + host.tx_wakes, want);
         }
         if (host.longest_stop_ns > STOP_LIMIT_NS) {
             return fail("a stop lasts too long");
@@ -130,6 +148,7 @@ static bool losses(uint64_t frames)
             if (!host_traffic(&host, ROUND_FRAMES, 0) || !balanced("with losses")) {
                 return false;
             }
+            tell("frames with losses", sent + ROUND_FRAMES, frames);
         }
         const uint64_t *faults = virtio_net_device_faults(host.net);
         lost_kicks += host.dev.kicks_lost;

@@ -483,6 +483,34 @@ static void bad_rings(void **state)
     expect(CORE_DRV_RFB_05);
 }
 
+/* Whichever is taken, the others keep their order; also across the end of the table. */
+static void takes_in_any_order(void **state)
+{
+    (void)state;
+    for (uint32_t before = 0; before < 8; before++) {
+        for (uint32_t nth = 0; nth < 8; nth++) {
+            struct strict_queue q;
+            ring(&q, false, false);
+            for (uint32_t i = 0; i < before + 8; i++) {
+                describe(i % 8, 4096, 10, 0, 0);
+                expose(&q, (uint16_t)(i % 8));
+                strict_queue_look(&q, 0);
+                if (i < before) {
+                    strict_queue_use(&q, strict_queue_take(&q, 0), 0);
+                }
+            }
+            assert_int_equal(strict_queue_take(&q, nth)->head, (before + nth) % 8);
+            for (uint32_t i = 0; i < 8; i++) {
+                if (i != nth) {
+                    assert_int_equal(strict_queue_take(&q, 0)->head, (before + i) % 8);
+                }
+            }
+            assert_int_equal(q.n_pending, 0);
+            strict_queue_disable(&q);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +521,7 @@ int main(void)
         cmocka_unit_test(too_many_bytes),      cmocka_unit_test(bad_indirect_tables),
         cmocka_unit_test(bad_indices),         cmocka_unit_test(changed_in_flight),
         cmocka_unit_test(kicks_judged),        cmocka_unit_test(bad_rings),
+        cmocka_unit_test(takes_in_any_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -238,6 +238,30 @@ static void merged_buffers(void **state)
     case_end();
 }
 
+/* The sum word by word, as RFC 1071 has it, at any address, of any length, with any start. */
+static void sum_by_definition(void **state)
+{
+    static uint8_t bytes[300];
+    uint32_t random = 1;
+    (void)state;
+    for (unsigned i = 0; i < sizeof(bytes); i++) {
+        random = random * 1664525u + 1013904223u;
+        bytes[i] = i < 40 ? 0xff : (uint8_t)(random >> 24);
+    }
+    for (uint32_t at = 0; at < 8; at++) {
+        for (uint32_t n = 0; n < sizeof(bytes) - at; n++) {
+            uint64_t sum = n * 997 % 70000;
+            for (uint32_t i = 0; i < n; i++) {
+                sum += (uint32_t)bytes[at + i] << (i % 2 == 0 ? 8 : 0);
+            }
+            while (sum >> 16 != 0) {
+                sum = (sum & 0xffff) + (sum >> 16);
+            }
+            assert_int_equal(strict_sum(bytes + at, n, n * 997 % 70000), sum);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,7 +269,7 @@ int main(void)
         cmocka_unit_test(malformed_frames),  cmocka_unit_test(meaningless_header_fields),
         cmocka_unit_test(checksum_verdicts), cmocka_unit_test(unnegotiated_segmentation),
         cmocka_unit_test(joined_segments),   cmocka_unit_test(short_but_possible_lengths),
-        cmocka_unit_test(merged_buffers),
+        cmocka_unit_test(merged_buffers),    cmocka_unit_test(sum_by_definition),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

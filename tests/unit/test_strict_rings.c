@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -292,6 +293,64 @@ static void pool_at_rest(void **state)
     case_end();
 }
 
+/* What a run leaves behind: where time, the device's steps and its dice stand, and what moved. */
+struct trail {
+    uint64_t now_ns, steps, random, interrupts, kicks[2], tx_frames, rx_packets, checked;
+};
+
+static struct trail sleepy_run(unsigned form, bool every_step)
+{
+    struct strict_options opt;
+    strict_options_default(&opt);
+    opt.queue_max_descs[0] = opt.queue_max_descs[1] = 16;
+    opt.offered &= form & 1 ? ~strict_bit(F_EVENT_IDX) : ~0ull;
+    opt.pace = form & 2 ? STRICT_ONLY_KICKED : STRICT_LAZY;
+    opt.slow = form & 4 ? 3 : 0;
+    opt.per_step = form & 8 ? 2 : 0;
+    opt.order = form & 16 ? STRICT_RANDOM : STRICT_IN_ORDER;
+    opt.polls = (form & 66) == 64;
+    case_init(&opt);
+    host.check_rx_order = (form & 16) == 0;
+    host.every_step = every_step;
+    case_open(NULL);
+    host.dev.fault.lose_kicks = form & 32 ? 20 : 0;
+    host.dev.fault.lose_interrupts = form & 64 ? 20 : 0;
+    host.dev.fault.late_steps = form & 128 ? 7 : 0;
+    case_traffic(100, form & 32 ? 0 : 100);
+    host.rx_period_ns = form & 32 ? 0 : 7000000;
+    for (unsigned i = 0; i < 20; i++) {
+        host_turn(&host);
+    }
+    const struct trail trail = {
+        .now_ns = seam_now_ns(),
+        .steps = host.dev.steps,
+        .random = host.dev.random,
+        .interrupts = host.dev.interrupts,
+        .kicks = {host.dev.queue[0].kicks, host.dev.queue[1].kicks},
+        .tx_frames = host.dev.tx_frames,
+        .rx_packets = host.dev.rx_packets,
+        .checked = strict_report_checked(&host.dev.report),
+    };
+    host.rx_period_ns = 0;
+    case_end();
+    return trail;
+}
+
+/* A device that has nothing to do is not stepped while the driver sleeps. Nobody can tell. */
+static void sleep_without_steps(void **state)
+{
+    (void)state;
+    for (unsigned form = 0; form < 256; form++) {
+        const struct trail stepped = sleepy_run(form, true);
+        const struct trail slept = sleepy_run(form, false);
+        if (memcmp(&stepped, &slept, sizeof(stepped)) != 0) {
+            fail_msg("form %#x: at %llu ns after %llu steps, or %llu ns after %llu", form,
+                     (unsigned long long)stepped.now_ns, (unsigned long long)stepped.steps,
+                     (unsigned long long)slept.now_ns, (unsigned long long)slept.steps);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +367,7 @@ int main(void)
         cmocka_unit_test(receive_ring_runs_dry),
         cmocka_unit_test(unused_event_words),
         cmocka_unit_test(pool_at_rest),
+        cmocka_unit_test(sleep_without_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
