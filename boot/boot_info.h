@@ -53,7 +53,7 @@ static_assert(offsetof(struct boot_info, memory) == 32,
  * The image's first C function, on its own stack and under the entry's page tables, interrupts off.
  * Brings the machine up, calls sluice_main() and leaves with its result.
  */
-_Noreturn void kernel_main(const struct boot_info *info);
+_Noreturn void kernel_main(const struct boot_info *handed_over);
 
 /* The program. Its result is the exit code of the guest. */
 int sluice_main(const struct boot_info *info);

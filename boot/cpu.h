@@ -157,16 +157,16 @@ CPU_DEFINE_MMIO(32, "movl", "=r")
     static inline uint##bits##_t io_in##bits(uint16_t port)                                        \
     {                                                                                              \
         uint##bits##_t value;                                                                      \
-        __asm__ volatile(in : "=a"(value) : "Nd"(port) : "memory");                                \
+        __asm__ volatile(in " %1, %0" : "=a"(value) : "Nd"(port) : "memory");                      \
         return value;                                                                              \
     }                                                                                              \
     static inline void io_out##bits(uint16_t port, uint##bits##_t value)                           \
     {                                                                                              \
-        __asm__ volatile(out : : "a"(value), "Nd"(port) : "memory");                               \
+        __asm__ volatile(out " %0, %1" : : "a"(value), "Nd"(port) : "memory");                     \
     }
-CPU_DEFINE_IO(8, "inb %1, %0", "outb %0, %1")
-CPU_DEFINE_IO(16, "inw %1, %0", "outw %0, %1")
-CPU_DEFINE_IO(32, "inl %1, %0", "outl %0, %1")
+CPU_DEFINE_IO(8, "inb", "outb")
+CPU_DEFINE_IO(16, "inw", "outw")
+CPU_DEFINE_IO(32, "inl", "outl")
 
 static inline void cpu_irq_disable(void)
 {

@@ -18,12 +18,10 @@
 #define NS_PER_US    1000ull
 #define ONLY_PROCESS 1
 
-/* newlib declares these in its own headers under these names; no header of ours is needed. */
+/* newlib calls these by name, and those of the headers above; no header of ours is needed. */
 _Noreturn void _exit(int code);
 int close(int fd);
-int fstat(int fd, struct stat *status);
 int getpid(void);
-int gettimeofday(struct timeval *time, void *zone);
 int isatty(int fd);
 int kill(int pid, int signal);
 off_t lseek(int fd, off_t offset, int whence);
@@ -63,10 +61,10 @@ int isatty(int fd)
     return 1;
 }
 
-int fstat(int fd, struct stat *status)
+int fstat(int fd, struct stat *sbuf)
 {
     (void)fd;
-    *status = (struct stat){.st_mode = S_IFCHR};
+    *sbuf = (struct stat){.st_mode = S_IFCHR};
     return 0;
 }
 
@@ -87,12 +85,12 @@ off_t lseek(int fd, off_t offset, int whence)
 }
 
 /* Since entry: nobody has told the date. */
-int gettimeofday(struct timeval *time, void *zone)
+int gettimeofday(struct timeval *restrict p, void *restrict tz)
 {
-    (void)zone;
+    (void)tz;
     uint64_t now = clock_now_ns();
-    time->tv_sec = (time_t)(now / CLOCK_NS_PER_S);
-    time->tv_usec = (suseconds_t)(now % CLOCK_NS_PER_S / NS_PER_US);
+    p->tv_sec = (time_t)(now / CLOCK_NS_PER_S);
+    p->tv_usec = (suseconds_t)(now % CLOCK_NS_PER_S / NS_PER_US);
     return 0;
 }
 
