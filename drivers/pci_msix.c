@@ -39,7 +39,7 @@ void pci_msix_open(const struct pci_function *f, struct pci_msix *msix)
         (uint64_t)n * ENTRY_BYTES > bytes - offset) {
         return;
     }
-    msix->table = mem_map_mmio(phys + offset, n * ENTRY_BYTES);
+    msix->table = mem_map_mmio(phys + offset, (size_t)n * ENTRY_BYTES);
     if (msix->table == NULL) {
         return;
     }

@@ -232,7 +232,7 @@ unsigned virtio_net_tx_in_flight(const struct virtio_net *dev, unsigned queue);
 unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned queue, unsigned budget);
 
 /* Gives a piece's buffer back. Refills the ring if it ran short. */
-void virtio_net_rx_return(struct virtio_net *dev, void *buf);
+void virtio_net_rx_return(struct virtio_net *dev, void *handle);
 
 /* ---- both ---- */
 

@@ -231,9 +231,12 @@ static bool header_fits(struct virtio_net *dev, const struct virtio_net_rx_packe
 static void take_piece(struct rx_queue *rx, struct rx_buf *buf, uint8_t *addr, uint32_t len)
 {
     struct rx_partial *partial = &rx->partial;
+    struct virtio_net_rx_piece *piece = &partial->pieces[partial->n_have++];
 
     buf->state = RX_BUF_PARTIAL;
-    partial->pieces[partial->n_have++] = (struct virtio_net_rx_piece){buf, addr, len};
+    piece->buf = buf;
+    piece->addr = addr;
+    piece->len_bytes = len;
     partial->packet.len_bytes += len;
 }
 
