@@ -44,6 +44,12 @@ static bool at_device(const struct tcp_pcb *pcb)
     return pcb->unacked != NULL && pcb->unacked->p->ref != 1;
 }
 
+static bool data_left(const struct tcp_pcb *pcb)
+{
+    return (pcb->unacked != NULL && pcb->unacked->len != 0) ||
+           (pcb->unsent != NULL && pcb->unsent->len != 0);
+}
+
 void tcp_gate_hold_timers(void)
 {
     bool stopped = virtio_net_tx_stopped(net.dev, NET_QUEUE);
@@ -52,6 +58,12 @@ void tcp_gate_hold_timers(void)
         if (pcb->rtime >= 0 && (at_device(pcb) || (stopped && pcb->unsent != NULL))) {
             pcb->rtime = 0;
             pcb->rttest = 0; /* a measured round trip would be that of the stop */
+        }
+        /* lwIP forgets a connection two MSL after both sides closed it, and ours is short, with
+         * whatever it still has to send. The limit is meant for its FIN; data has that of
+         * retransmissions. */
+        if (pcb->state == LAST_ACK && data_left(pcb)) {
+            pcb->tmr = tcp_ticks;
         }
         if (stopped) {
             pcb->persist_cnt = 0;

@@ -197,6 +197,43 @@ static void test_half_close(void **state)
     close_all();
 }
 
+/*
+ * Both sides have closed, and data is still to be sent: it arrives, however long that takes. Either
+ * the peer hears nothing for three seconds, or it hears one segment in a third of a second.
+ */
+static void test_closed_with_data_left(void **state)
+{
+    (void)state;
+    for (unsigned slow = 0; slow < 2; slow++) {
+        open_default();
+        connect_to_peer(0);
+        lab_tcp_send(&tcp, LAB_ACK | LAB_FIN, NULL, 0);
+        lab_tcp_run(&tcp, 2);
+        assert_int_equal(sock_tcp_write(app.sock, pattern, 60000, true), 60000);
+        sock_close(app.sock, false);
+        app.sock = NULL;
+        for (unsigned i = 0; i < 200 && !tcp.finished; i++) {
+            const uint32_t before = tcp.rcv_nxt;
+            lab_elapse(300, true);
+            if (slow != 0 && tcp.seen_frames < lab.n_frames) {
+                lab_tcp_frame(&tcp, &lab.frames[tcp.seen_frames++]);
+            } else if (slow == 0 && i < 10) {
+                tcp.seen_frames = lab.n_frames;
+            } else {
+                lab_tcp_look(&tcp);
+            }
+            if (tcp.rcv_nxt != before) {
+                lab_tcp_ack(&tcp);
+            }
+        }
+        assert_true(tcp.finished);
+        assert_int_equal(tcp.stream_len, 60000);
+        assert_memory_equal(tcp.stream, pattern, 60000);
+        assert_int_equal(tcp.resets, 0);
+        close_all();
+    }
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -456,6 +493,7 @@ int main(void)
         cmocka_unit_test(test_window_limit),
         cmocka_unit_test(test_orderly_close),
         cmocka_unit_test(test_half_close),
+        cmocka_unit_test(test_closed_with_data_left),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_reset),
         cmocka_unit_test(test_connect_deadline),
