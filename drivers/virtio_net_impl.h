@@ -263,6 +263,9 @@ void rx_kick(struct virtio_net *dev);
 
 /* virtio_net_poll.c */
 void note_ring_fault(struct virtio_net *dev, enum vq_fault fault);
+/* Before an arming forgets the one before it. */
+void judge_suspect(struct virtio_net *dev, struct virtqueue *vq, const struct irq_watch *irq,
+                   struct irq_suspect *suspect);
 /* Both once for each look at a ring; work: it found something. */
 void irq_account(struct irq_watch *watch, bool work, uint64_t *interrupts, uint64_t *spurious);
 void rekick_account(struct virtio_net *dev, struct rekick *rekick, bool work);

@@ -86,17 +86,23 @@ static void judge_wait(struct virtio_net *dev, struct virtqueue *vq, const struc
     }
 }
 
-/* At arming. What has come since was late; what has not come for long was lost. */
-static void judge_suspect(struct virtio_net *dev, const struct virtqueue *vq,
-                          const struct irq_watch *irq, struct irq_suspect *suspect)
+/*
+ * At arming. What has come since was late, unless it has its own event to show: that of an arming
+ * at a stop. What has not come for long was lost.
+ */
+void judge_suspect(struct virtio_net *dev, struct virtqueue *vq, const struct irq_watch *irq,
+                   struct irq_suspect *suspect)
 {
     if (!suspect->suspected) {
         return;
     }
-    if (line_count(irq) != suspect->count) {
-        suspect->suspected = false;
-    } else if (clock_now_ns() - suspect->at_ns >= LATE_INTERRUPT_NS) {
-        suspect->suspected = false;
+    uint32_t interrupts = line_count(irq) - suspect->count;
+    bool own = vq->armed && event_passed(vq);
+    bool lost = interrupts == 0 ? clock_now_ns() - suspect->at_ns >= LATE_INTERRUPT_NS
+                                : interrupts == 1 && own;
+
+    suspect->suspected = !lost && interrupts == 0;
+    if (lost) {
         count_lost_interrupt(dev, vq);
     }
 }

@@ -116,6 +116,7 @@ void tx_stop(struct virtio_net *dev)
     vq_note(&tx->vq, RING_STOP, tx_room(tx), 0, 0);
     tx->stopped_at_ns = clock_now_ns();
     virtio_net_tx_flush(dev, VIRTIO_NET_TX_QUEUE);
+    judge_suspect(dev, &tx->vq, &tx->irq, &tx->suspect);
     (void)tx_arm(dev, true);
 }
 

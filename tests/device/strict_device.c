@@ -76,7 +76,7 @@ void strict_device_reset(struct strict_device *dev)
                 i < 2 || strict_has(dev->opt.offered, F_CTRL_VQ) ? dev->opt.queue_max_descs[i] : 0,
             .vector = NO_VECTOR,
         };
-        dev->kicked[i] = dev->unfinished[i] = false;
+        dev->kicked[i] = dev->unfinished[i] = dev->kick_missing[i] = false;
         dev->interrupt_sent[i] = false;
         dev->driver_saw_used[i] = dev->driver_next_used[i] = 0;
     }
@@ -164,9 +164,11 @@ void strict_device_kick(struct strict_device *dev, uint32_t offset, unsigned byt
     strict_queue_kicked(q);
     if (strict_once_in(dev, dev->fault.lose_kicks, dev->n_kicks++)) {
         dev->kicks_lost++;
+        dev->kick_missing[value] = !dev->kicked[value] && !dev->unfinished[value];
         return;
     }
     dev->kicked[value] = true;
+    dev->kick_missing[value] = false;
     if (dev->opt.pace == STRICT_IMMEDIATE) {
         strict_device_serve(dev, value);
     }

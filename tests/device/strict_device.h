@@ -159,7 +159,8 @@ struct strict_device {
     struct strict_frame *to_driver, **to_driver_tail;
     uint32_t n_to_driver;
     bool kicked[STRICT_QUEUES];
-    bool unfinished[STRICT_QUEUES]; /* per_step ended the last round */
+    bool kick_missing[STRICT_QUEUES]; /* asleep, the last kick was lost */
+    bool unfinished[STRICT_QUEUES];   /* per_step ended the last round */
     bool serving;
     uint64_t steps, now_ns, random;
     uint32_t n_packets, n_used, n_interrupts, n_kicks;

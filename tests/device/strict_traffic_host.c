@@ -127,6 +127,7 @@ static void sleep_through(struct strict_host *host, uint64_t until_ns)
 static void sleep_until_interrupt(struct strict_host *host)
 {
     const uint64_t deadline = virtio_net_next_deadline_ns(host->net, seam_now_ns());
+    const uint64_t lost = host->dev.interrupts_lost;
     host->idle = true;
     strict_device_driver_idles(&host->dev);
     while (!virtio_net_irq_pending(host->net) && seam_now_ns() < deadline) {
@@ -146,6 +147,17 @@ static void sleep_until_interrupt(struct strict_host *host)
                                 ? host->rx_next_ns
                                 : deadline);
     }
+    host->interrupts_mended +=
+        host->dev.interrupts_lost != lost && !virtio_net_irq_pending(host->net);
+}
+
+/* The driver's poll, in which its safety timer runs. */
+static bool poll_driver(struct strict_host *host)
+{
+    const bool missing = host->dev.kick_missing[1];
+    const bool did = virtio_net_poll(host->net, seam_now_ns());
+    host->kicks_mended += missing && !host->dev.kick_missing[1];
+    return did;
 }
 
 static void note_stop(struct strict_host *host)
@@ -164,7 +176,7 @@ static void note_stop(struct strict_host *host)
 
 bool host_turn(struct strict_host *host)
 {
-    bool did = virtio_net_poll(host->net, seam_now_ns());
+    bool did = poll_driver(host);
     did |= virtio_net_tx_reclaim(host->net, 0, BUDGET) > 0;
     did |= virtio_net_rx_poll(host->net, 0, BUDGET) > 0;
     strict_watch_settle(host);
