@@ -25,7 +25,7 @@
 #define STEPS_SHIFT    2u
 #define CLASSES        44u
 /* What a class takes from mem_alloc at once, unless one block is larger. */
-#define SLAB_BYTES       (64u * 1024u)
+#define SLAB_BYTES       ((size_t)64 * 1024)
 #define SLAB_ALIGN_BYTES ((size_t)64)
 
 #define MAGIC_USED 0x75736564u

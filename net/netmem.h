@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* The largest block: a datagram of 64 KiB with its headroom. */
-#define NETMEM_MAX_BYTES (80u * 1024u)
+#define NETMEM_MAX_BYTES ((size_t)80 * 1024)
 
 /* NULL: no memory left, or larger than NETMEM_MAX_BYTES. Aligned to 16 bytes, not cleared. */
 void *netmem_alloc(size_t bytes);

@@ -236,7 +236,10 @@ struct sock *sock_tcp_connect(const struct sock_ops *ops, void *arg, uint32_t ip
     ip_addr_t remote = IPADDR4_INIT(lwip_htonl(ip));
     bool no_route = false;
     (void)net_next_hop_known(ip, &no_route);
-    err_t err = no_route ? ERR_RTE : tcp_connect(pcb, &remote, port, on_connected);
+    err_t err = ERR_RTE;
+    if (!no_route) {
+        err = tcp_connect(pcb, &remote, port, on_connected);
+    }
     if (err != ERR_OK) {
         connect_failed(sock, err == ERR_RTE ? SOCK_ERR_ROUTE : SOCK_ERR_ABORTED);
         return sock;

@@ -69,7 +69,7 @@ static uint16_t source_port(const struct pbuf *p)
     const uint8_t *frame = p->payload;
     const struct ip_hdr *ip = (const struct ip_hdr *)(const void *)(frame + ETH_BYTES);
     const struct eth_hdr *eth = p->payload;
-    size_t from = 0, len = 2 * ETH_HWADDR_LEN;
+    size_t from = 0, len = (size_t)2 * ETH_HWADDR_LEN;
     if (eth->type == PP_HTONS(ETHTYPE_IP) && p->len >= ETH_BYTES + IP_BYTES) {
         bool ports = (IPH_OFFSET(ip) & PP_HTONS(IP_OFFMASK | IP_MF)) == 0 &&
                      (IPH_PROTO(ip) == IP_PROTO_TCP || IPH_PROTO(ip) == IP_PROTO_UDP) &&
