@@ -283,6 +283,40 @@ static void test_pieces_without_tso(void **state)
     close_lab();
 }
 
+/*
+ * Field case 19: one segment written in 90 pieces of 16 bytes, in 257 and in 400 smaller ones,
+ * without copying, into rings with and without indirect descriptors, with and without segmentation.
+ * It leaves as one frame of few pieces, arrives once and as written, and nothing stays in the
+ * queue.
+ */
+static void test_hundreds_of_pieces(void **state)
+{
+    static const struct {
+        unsigned pieces, bytes;
+    } forms[] = {{90, 16}, {257, 5}, {400, 3}};
+    static uint8_t scattered[401][32];
+    (void)state;
+    for (unsigned form = 0; form < 4 * sizeof(forms) / sizeof(forms[0]); form++) {
+        unsigned pieces = forms[form / 4].pieces, bytes = forms[form / 4].bytes;
+        open_lab((form & 1) != 0, 64, (form & 2) != 0, 0);
+        unsigned from = lab.n_frames;
+        /* The first goes at once; the others wait for its acknowledgement, and go together. */
+        for (unsigned i = 0; i <= pieces; i++) {
+            memcpy(scattered[i], pattern + i * bytes, bytes);
+            assert_int_equal(sock_tcp_write(sock, scattered[i], bytes, false), bytes);
+        }
+        for (unsigned i = 0; i < 20; i++) {
+            lab_tcp_run(&tcp, 1);
+        }
+        assert_int_equal(tcp.stream_len, (pieces + 1) * bytes);
+        assert_memory_equal(tcp.stream, pattern, (pieces + 1) * bytes);
+        assert_int_equal(tcp.repeated, 0);
+        assert_int_equal(cut_frames(from).segments, 2);
+        assert_int_equal(virtio_net_tx_in_flight(net_device(), 0), 0);
+        close_lab();
+    }
+}
+
 /* No memory for a joined frame: the segments go one by one. */
 static void test_no_memory(void **state)
 {
@@ -342,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_short_segments),
         cmocka_unit_test(test_many_pieces),
         cmocka_unit_test(test_pieces_without_tso),
+        cmocka_unit_test(test_hundreds_of_pieces),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_two_flows),
     };

@@ -79,6 +79,7 @@ static void ring_fault(unsigned queue, uint32_t id, unsigned entries,
     rig_free(rig);
 }
 
+/* Field case 17: ids that are none or not in flight, on either queue: counted, reset, and on. */
 static void test_ring_faults(void **state)
 {
     (void)state;
@@ -348,7 +349,8 @@ static void test_early_wake_suspects_nobody(void **state)
     rig_free(rig);
 }
 
-/* The device sleeps until it is kicked, and the kick got lost: given again, counted, once. */
+/* The device sleeps until it is kicked, and the kick got lost: given again, counted, once. Field
+ * case 8: that is also how a kick looks that the device's own missing barrier lost. */
 static void test_lost_kick(void **state)
 {
     (void)state;

@@ -380,7 +380,6 @@ static void test_packet_in_parts(void **state)
     rig_free(rig);
 }
 
-/* A packet comes between arming and looking: found. After it the interrupt comes. */
 static void receive_on_arm(void *ctx, const volatile void *addr, bool is_store)
 {
     struct rig *rig = ctx;
@@ -392,6 +391,8 @@ static void receive_on_arm(void *ctx, const volatile void *addr, bool is_store)
     }
 }
 
+/* Field case 11: a packet that comes between arming and looking is found; after that its interrupt
+ * comes. */
 static void test_arm(void **state)
 {
     (void)state;

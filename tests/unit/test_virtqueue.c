@@ -120,7 +120,8 @@ static void set_avail_event(struct bench *b, uint16_t event)
     memcpy((void *)(uintptr_t)b->vq.avail_event, &event, sizeof(event));
 }
 
-/* 2.7: alignment of the three parts, and no line shared between driver's and device's part. */
+/* 2.7: alignment of the three parts, and no line shared between driver's and device's part. Field
+ * case 16: at each size they do not overlap. */
 static void test_layout(void **state)
 {
     (void)state;
