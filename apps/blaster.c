@@ -129,17 +129,20 @@ static void tcp_turn(void *arg)
             wait_for_pacer(stream, now_ns, wait_ns);
             return;
         }
-        int64_t taken = sock_tcp_write(stream->sock, pattern, size, size < COPY_BELOW_BYTES);
+        /* A write that found no room for all of it is ended before the next begins. */
+        size_t at = (size_t)((stream->written_bytes - stream->greeting_bytes) % size);
+        size_t rest = size - at;
+        int64_t taken = sock_tcp_write(stream->sock, pattern + at, rest, rest < COPY_BELOW_BYTES);
         if (taken < 0) {
             fail(stream, SOCK_ERR_ABORTED);
             return;
         }
         stream->written_bytes += (uint64_t)taken;
-        pacer_sent(&stream->pacer);
-        if ((uint64_t)taken < size) {
+        if ((uint64_t)taken < rest) {
             stream->blocked = true;
             return;
         }
+        pacer_sent(&stream->pacer);
     }
     if (stream->sending) {
         net_defer(&stream->turn, tcp_turn, stream);
