@@ -83,6 +83,9 @@ def test_memory_sizes(image, memory, cpu):
     megabytes = int(re.search(r", (\d+) MiB,", out).group(1))
     asked = int(memory[:-1]) * (1024 if memory[-1] == "G" else 1)
     assert asked - 8 <= megabytes <= asked, out
+    if memory != "48M":
+        total, largest = map(int, re.search(r"^heap +(\d+) bytes in blocks up to (\d+), intact", out, re.M).groups())
+        assert total == sum(range(4096, largest + 1, 4096)) and total >= 64 << 20, out
 
 
 @pytest.mark.parametrize(
