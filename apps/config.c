@@ -59,7 +59,7 @@ static_assert(offsetof(struct config, port) == offsetof(struct config, server_ip
         .name = key, .kind = form, .offset = offsetof(struct config, field), .allowed = text,      \
         __VA_ARGS__                                                                                \
     }
-#define RANGE(low, high) .min = low, .max = high
+#define RANGE(low, high) .min = (low), .max = (high)
 
 static const struct key keys[] = {
     KEY("test", KIND_NAME, test, "udp, tcp, serve, selftest", .names = config_test_names),

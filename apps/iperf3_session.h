@@ -59,28 +59,28 @@ struct session {
 };
 
 /* The first failure ends the session; what comes later is its consequence. */
-void session_fail(struct session *session, enum sluice_exit code, const char *format, ...)
+void session_fail(struct session *c, enum sluice_exit code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Stops all that could still call back, and net_run() with it. */
-void session_finish(struct session *session);
+void session_finish(struct session *c);
 
 /* The next phase; the server has until the deadline to end it. 0: something else watches over it.
  */
-void session_enter(struct session *session, enum phase phase, uint64_t deadline_ns);
+void session_enter(struct session *c, enum phase phase, uint64_t deadline_ns);
 
 /* "in mid-test", for messages. */
-const char *session_phase_text(const struct session *session);
+const char *session_phase_text(const struct session *c);
 
 /* Watches the device's link from now on. */
-void session_watch_link(struct session *session);
+void session_watch_link(struct session *c);
 
 /* Connects, greets with the cookie, and hands what the server says to the wire's ops. */
-void session_connect(struct session *session);
+void session_connect(struct session *c);
 
-void session_say(struct session *session, const void *data, size_t len);
-void session_say_state(struct session *session, enum iperf3_state state);
+void session_say(struct session *c, const void *data, size_t len);
+void session_say_state(struct session *c, enum iperf3_state state);
 /* Takes the text, which cJSON made; NULL: there was no memory for it. */
-void session_say_json(struct session *session, char *text);
+void session_say_json(struct session *c, char *text);
 
 #endif

@@ -33,6 +33,7 @@ static void break_off(struct iperf3_wire *wire, const char *why)
 
 static void take_state(struct iperf3_wire *wire, uint8_t byte)
 {
+    /* NOLINTNEXTLINE(bugprone-signed-char-misuse): iperf3 sends a signed char */
     int state = (int8_t)byte;
     if (state == IPERF3_SERVER_ERROR) {
         wire->expect = WIRE_ERROR;

@@ -123,7 +123,7 @@ static uint64_t stall_ns(const struct measure *measure)
     uint64_t longest_gap_ns = 0;
     const struct config *config = measure->outcome->config;
     if (config->rate_bits != 0) {
-        longest_gap_ns = config->size_bytes * 8 * CLOCK_NS_PER_S / config->rate_bits;
+        longest_gap_ns = config->size_bytes * 8ull * CLOCK_NS_PER_S / config->rate_bits;
     }
     return MEASURE_STALL_NS + longest_gap_ns;
 }

@@ -19,7 +19,7 @@ void outcome_fail(struct outcome *outcome, enum sluice_exit code, const char *fo
 
 static void join_neighbours(struct outcome *outcome)
 {
-    for (unsigned i = 0; i < OUTCOME_MAX_INTERVALS / 2; i++) {
+    for (size_t i = 0; i < OUTCOME_MAX_INTERVALS / 2; i++) {
         struct interval joined = outcome->intervals[2 * i];
         const struct interval *second = &outcome->intervals[2 * i + 1];
         joined.end_ns = second->end_ns;
