@@ -342,7 +342,8 @@ LOSSY = """
         listener = wire.run_in_netns("far", socket.create_server, (far.IP, 5201))
         threading.Thread(target=proxy, args=(listener,), daemon=True).start()
         # With so small a window most writes are cut.
-        words = ("test=tcp", f"server={far.IP}", STATIC, f"size={size}", f"time={seconds:g}", "parallel=4", "window=64K")
+        words = ("test=tcp", f"server={far.IP}", STATIC, f"size={size}", f"time={seconds:g}", "parallel=4",
+                 "window=64K")
         with VM(spec(*words, device_options=timer)) as vm:
             result = vm.wait(None, 60 + seconds)
             answer({"echo": echo, "alive": alive, "said": said + vm.qemu_said, "code": result.code,
