@@ -237,6 +237,8 @@ static void expect_refused(struct rig *rig)
     rig_free(rig);
 }
 
+/* Field case 47, among others: FEATURES_OK is read back, and a device that drops it, as one behind
+ * an IOMMU does, is refused with one line; no queue of it is ever used. */
 static void test_device_refuses(void **state)
 {
     struct rig *rig;
