@@ -117,7 +117,7 @@ static bool queue_enable(struct virtio_transport *transport, uint16_t queue,
         q->enabled = false;
     }
     *doorbell = (struct vq_doorbell){
-        .addr = mem_map_mmio(DOORBELL_PHYS + queue * DOORBELL_BYTES, 2),
+        .addr = mem_map_mmio(DOORBELL_PHYS + (uint64_t)queue * DOORBELL_BYTES, 2),
         .value = queue,
     };
     return true;
@@ -319,8 +319,11 @@ static void walk_table(struct walk *walk, const struct vq_desc *table, uint32_t 
                 return;
             }
             walk->n_segs--;
-            walk_table(walk, inner, desc.len / (uint32_t)sizeof(desc), 0, true);
-            return;
+            table = inner;
+            n = desc.len / (uint32_t)sizeof(desc);
+            at = 0;
+            indirect = true;
+            continue;
         }
         uint8_t *ram = seam_ram(desc.addr, desc.len);
         if (ram == NULL || desc.len == 0 ||
@@ -415,7 +418,7 @@ bool model_receive(struct model_device *dev, struct virtio_net_hdr hdr, const vo
     if (room < total) {
         return false;
     }
-    uint8_t *bytes = malloc(total);
+    uint8_t *bytes = malloc(sizeof(hdr) + (size_t)len_bytes);
     if (bytes == NULL) {
         abort();
     }

@@ -114,7 +114,7 @@ static struct rig_frame *new_frame(struct rig *rig)
     abort();
 }
 
-static enum virtio_net_result send(struct rig *rig, struct virtio_net_tx_frame *tx, uint16_t n_segs,
+static enum virtio_net_result send(struct rig *rig, struct virtio_net_tx_frame tx, uint16_t n_segs,
                                    bool headroom, uint32_t bytes)
 {
     struct virtio_net_seg segs[VIRTIO_NET_TX_MAX_PIECES + 2];
@@ -122,13 +122,13 @@ static enum virtio_net_result send(struct rig *rig, struct virtio_net_tx_frame *
     uint32_t each = n_segs != 0 ? bytes / n_segs : 0;
 
     for (uint16_t i = 0; i < n_segs; i++) {
-        segs[i] = (struct virtio_net_seg){frame->bytes + i * each, each};
+        segs[i] = (struct virtio_net_seg){frame->bytes + (size_t)i * each, each};
     }
-    tx->segs = segs;
-    tx->n_segs = n_segs;
-    tx->headroom_bytes = headroom ? sizeof(frame->headroom) : 0;
-    tx->cookie = frame;
-    enum virtio_net_result result = virtio_net_tx_add(rig->dev, RIG_QUEUE, tx);
+    tx.segs = segs;
+    tx.n_segs = n_segs;
+    tx.headroom_bytes = headroom ? sizeof(frame->headroom) : 0;
+    tx.cookie = frame;
+    enum virtio_net_result result = virtio_net_tx_add(rig->dev, RIG_QUEUE, &tx);
     if (result != VIRTIO_NET_OK) {
         frame->in_use = false;
     }
@@ -138,13 +138,13 @@ static enum virtio_net_result send(struct rig *rig, struct virtio_net_tx_frame *
 enum virtio_net_result rig_send(struct rig *rig, uint16_t n_segs, bool headroom)
 {
     struct virtio_net_tx_frame tx = {0};
-    return send(rig, &tx, n_segs, headroom, 1080);
+    return send(rig, tx, n_segs, headroom, 1080);
 }
 
 enum virtio_net_result rig_send_control(struct rig *rig)
 {
     struct virtio_net_tx_frame tx = {.control = true};
-    return send(rig, &tx, 1, true, 60);
+    return send(rig, tx, 1, true, 60);
 }
 
 enum virtio_net_result rig_send_tso(struct rig *rig, uint16_t n_segs)
@@ -157,7 +157,7 @@ enum virtio_net_result rig_send_tso(struct rig *rig, uint16_t n_segs)
         .gso_size_bytes = 1000,
         .hdr_len_bytes = 54,
     };
-    return send(rig, &tx, n_segs, true, RIG_FRAME_BYTES);
+    return send(rig, tx, n_segs, true, RIG_FRAME_BYTES);
 }
 
 void rig_return_kept(struct rig *rig)

@@ -200,13 +200,13 @@ static uint64_t phys_of(const volatile void *addr)
         uint64_t phys = phys_of(addr);                                                             \
         return seam.hooks.mmio_read == NULL                                                        \
                    ? (uint##bits##_t) - 1                                                          \
-                   : (uint##bits##_t)seam.hooks.mmio_read(seam.hooks.ctx, phys, bits / 8);         \
+                   : (uint##bits##_t)seam.hooks.mmio_read(seam.hooks.ctx, phys, (bits) / 8);       \
     }                                                                                              \
     void model_mmio_write##bits(volatile void *addr, uint##bits##_t value)                         \
     {                                                                                              \
         uint64_t phys = phys_of(addr);                                                             \
         if (seam.hooks.mmio_write != NULL) {                                                       \
-            seam.hooks.mmio_write(seam.hooks.ctx, phys, bits / 8, value);                          \
+            seam.hooks.mmio_write(seam.hooks.ctx, phys, (bits) / 8, value);                        \
         }                                                                                          \
     }
 DEFINE_MMIO(8)

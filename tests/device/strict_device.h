@@ -234,7 +234,7 @@ void strict_device_expect_failed(struct strict_device *dev);
 
 /* Parts of the device for each other. */
 void strict_config_fill(struct strict_device *dev);
-void strict_device_serve(struct strict_device *dev, unsigned queue);
+void strict_device_serve(struct strict_device *dev, unsigned index);
 void strict_device_raise(struct strict_device *dev, unsigned queue);
 void strict_device_raise_spurious(struct strict_device *dev, unsigned queue);
 

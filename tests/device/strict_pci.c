@@ -211,7 +211,7 @@ void strict_msix_raise(struct strict_device *dev, uint16_t vector)
     if (!strict_msix_enabled(dev) || vector >= dev->opt.vectors) {
         return;
     }
-    const uint32_t *entry = dev->msix_table + 4 * vector;
+    const uint32_t *entry = dev->msix_table + (size_t)4 * vector;
     const bool masked = (dev->pci[0x43] & (MSIX_ALL_MASKED >> 8)) != 0 || (entry[3] & 1) != 0;
     if (masked) {
         dev->msix_pending[vector / 64] |= 1ull << (vector % 64);

@@ -8,19 +8,19 @@
 #include <stdarg.h>
 
 const char *const strict_clause_id[STRICT_CLAUSES] = {
-#define CLAUSE(symbol, id, strength, text) [symbol] = id,
+#define CLAUSE(symbol, id, strength, text) [symbol] = (id),
 #include "tests/device/strict_clauses.def"
 #undef CLAUSE
 };
 
 const char *const strict_clause_strength[STRICT_CLAUSES] = {
-#define CLAUSE(symbol, id, strength, text) [symbol] = strength,
+#define CLAUSE(symbol, id, strength, text) [symbol] = (strength),
 #include "tests/device/strict_clauses.def"
 #undef CLAUSE
 };
 
 const char *const strict_clause_text[STRICT_CLAUSES] = {
-#define CLAUSE(symbol, id, strength, text) [symbol] = text,
+#define CLAUSE(symbol, id, strength, text) [symbol] = (text),
 #include "tests/device/strict_clauses.def"
 #undef CLAUSE
 };

