@@ -85,6 +85,7 @@ bool tx_arm(struct virtio_net *dev, bool want_tx)
     struct tx_queue *tx = &dev->tx;
 
     if (vq_in_flight(&tx->vq) == 0) {
+        vq_disarm(&tx->vq); /* a stop's arming is over, and no interrupt is missing for it */
         return true;
     }
     uint16_t after = completions_to_wait_for(tx, want_tx);

@@ -168,14 +168,18 @@ static void stop_and_wake(void **state)
         opt.offered &= form & 2 ? ~strict_bit(F_EVENT_IDX) : ~0ull;
         case_init(&opt);
         case_open(NULL);
-        case_traffic(20000, 100);
+        for (unsigned i = 0; i < 10; i++) {
+            case_traffic(2000, 10);
+        }
         assert_true(host.tx_wakes > 100);
         assert_true(host.longest_stop_ns < 100000000u);
         assert_int_equal(host.tx_again, 0);
         struct virtio_net_tx_stats tx;
         virtio_net_tx_stats(host.net, 0, &tx);
         assert_int_equal(tx.stops, tx.wakes);
+        /* What a stop asked for is not missed in a later wait, when all has long come back. */
         assert_int_equal(tx.timer_reaps, 0);
+        assert_int_equal(case_fault(VIRTIO_NET_FAULT_LOST_INTERRUPT), 0);
         case_end();
     }
 }
