@@ -263,9 +263,13 @@ int main(int argc, char **argv)
 {
     static struct boot_info info;
     static char words[BOOT_CMDLINE_BYTES];
+    size_t used = 0;
     for (int i = 1; i < argc; i++) {
-        strncat(words, argv[i], sizeof words - strlen(words) - 2);
-        strcat(words, " ");
+        used += (size_t)snprintf(words + used, sizeof words - used, "%s ", argv[i]);
+        if (used >= sizeof words) {
+            fprintf(stderr, "sluice: error: more than %u bytes of words\n", BOOT_CMDLINE_BYTES - 1);
+            return SLUICE_EXIT_USAGE;
+        }
     }
     info.cmdline = words;
     return sluice_main(&info);

@@ -28,6 +28,7 @@ struct sock {
     bool reserved;
     size_t reserved_len, last_len;
     uint64_t deadline_ns, blocked_since_ns, written;
+    int connect_errno;
     uint64_t reserves;
     struct sock_udp_stats stats;
     uint8_t buffer[65536];
@@ -40,7 +41,7 @@ static unsigned again_every;
 void host_sock_init(void)
 {
     const char *text = getenv("HOST_SOCK_AGAIN_EVERY");
-    again_every = text != NULL ? (unsigned)atoi(text) : 0;
+    again_every = text != NULL ? (unsigned)strtoul(text, NULL, 10) : 0;
 }
 
 static struct sock *sock_new(const struct sock_ops *ops, void *arg, int type)
@@ -201,7 +202,9 @@ struct sock *sock_tcp_connect(const struct sock_ops *ops, void *arg, uint32_t ip
     }
     s->connecting = true;
     s->deadline_ns = clock_now_ns() + deadline_ns;
-    connect(s->fd, (struct sockaddr *)&to, sizeof to);
+    if (connect(s->fd, (struct sockaddr *)&to, sizeof to) < 0 && errno != EINPROGRESS) {
+        s->connect_errno = errno; /* told from the poll: the caller has no socket yet */
+    }
     return s;
 }
 
@@ -325,9 +328,11 @@ static void report_error(struct sock *s, enum sock_error error)
 
 static void finish_connect(struct sock *s)
 {
-    int number = 0;
+    int number = s->connect_errno;
     socklen_t len = sizeof number;
-    getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &number, &len);
+    if (number == 0) {
+        getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &number, &len);
+    }
     s->connecting = false;
     if (number != 0) {
         report_error(s, from_errno(number));

@@ -235,6 +235,13 @@ def test_no_server(native):
     assert "is iperf3 -s running" in run["last"]["error"]
 
 
+def test_no_route(native):
+    """A connection that fails at once is not one that stands."""
+    run = native("server=192.0.2.1 test=tcp", server=None)
+    assert run["code"] == 2 and run["seconds"] < 6
+    assert "no route" in run["last"]["error"]
+
+
 def test_no_address(native):
     run = native("test=udp", server=None, HOST_SOCK_NO_ARP="1")
     assert run["code"] == 2 and "ARP" in run["last"]["error"]
@@ -306,3 +313,10 @@ def test_usage(native, words):
     """Nothing is sent; the line of JSON says why, too."""
     run = native(words, server=None)
     assert run["code"] == 1 and run["last"]["error"] and "sluice: error: " in run["out"]
+
+
+@pytest.mark.usefixtures("native")
+def test_more_words_than_fit():
+    words = ["test=udp"] * 600
+    done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
+    assert done.returncode == 1 and "more than 4095 bytes" in done.stderr
