@@ -141,7 +141,8 @@ static void expect_sanity(void)
         put16(frame + 12, 0x0806);
         memcpy(frame + 14, request, sizeof(request));
         memcpy(frame + 22, peer_mac, 6);
-        put32(frame + 28, PEER_IP);
+        /* The lease may be the server's own address, and a question from there is a claim. */
+        put32(frame + 28, net_ip() == PEER_IP ? PEER_IP + 2 : PEER_IP);
         put32(frame + 38, net_ip());
         peer.arp_answered = false;
         CHECK(model_receive(&device, (struct virtio_net_hdr){0}, frame, 60));
