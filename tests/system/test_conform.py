@@ -12,6 +12,7 @@ import sys
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BACKEND = os.path.join(ROOT, "build", "strict-backend")
 LIMIT_S = 150
 
 
@@ -50,6 +51,16 @@ def test_a_fault_is_survived(word):
         assert row["violations"] == []
         if word.startswith("used"):
             assert row["starts"] > 2  # the rings were set up anew
+
+
+@pytest.mark.skipif(not os.path.exists(BACKEND), reason="build/strict-backend is not built")
+@pytest.mark.parametrize("words", ["--mac 1ff:0:0:0:0:1", "--mac 2:0:0:0:0:1:2", "--set slow=often", "--set polls=2",
+                                   "--set num_buffers_value=65536", "--echo 1,2", "--seconds -1"])  # fmt: skip
+def test_a_value_that_cannot_be(tmp_path, words):
+    """A fault that is misspelt would otherwise be a run without one."""
+    done = subprocess.run([BACKEND, "--socket", tmp_path / "socket", *words.split()], cwd=ROOT, check=False, text=True,
+                          timeout=10, capture_output=True)  # fmt: skip
+    assert done.returncode == 1 and f'{words.split()[0]} cannot be "' in done.stderr
 
 
 def test_a_case_that_does_not_exist():

@@ -217,7 +217,7 @@ static void print_report(const struct backend *b, const char *ended, FILE *out)
         (unsigned long long)dev->rx_buffers, (unsigned long long)dev->interrupts,
         (unsigned long long)dev->interrupts_lost, (unsigned long long)dev->kicks_lost,
         (unsigned long long)b->longest_kick_ns,
-        (unsigned long long)(b->late_kicks[0] + b->late_kicks[1]));
+        (unsigned long long)b->late_kicks[0] + b->late_kicks[1]);
     print_queue(&dev->queue[0], "rx", out);
     print_queue(&dev->queue[1], "tx", out);
     fprintf(out,
@@ -338,6 +338,10 @@ int main(int argc, char *argv[])
         return 2;
     }
     print_report(&b, ended, out);
-    fclose(out);
+    bool written = ferror(out) == 0;
+    if (fclose(out) != 0 || !written) {
+        perror(opt.report != NULL ? opt.report : "stdout");
+        return 2;
+    }
     return b.device.report.violations == 0 ? 0 : 5;
 }

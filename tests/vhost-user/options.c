@@ -5,6 +5,9 @@
 #include "tests/vhost-user/options.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +87,34 @@ static bool bad(const char *name, const char *value)
     return false;
 }
 
+/* Numbers in a row and nothing else, each at most `most`; base 0 takes hexadecimal with 0x, too. */
+static bool numbers(const char *name, const char *value, int base, char between, unsigned n,
+                    unsigned long most, unsigned long *out)
+{
+    const char *at = value;
+    for (unsigned i = 0; i < n; i++) {
+        char *end = NULL;
+        errno = 0;
+        out[i] = strtoul(at, &end, base);
+        if (!isxdigit((unsigned char)*at) || errno != 0 || out[i] > most ||
+            *end != (i + 1 < n ? between : '\0')) {
+            return bad(name, value);
+        }
+        at = end + 1;
+    }
+    return true;
+}
+
+static bool number(const char *name, const char *value, uint32_t *out)
+{
+    unsigned long found;
+    if (!numbers(name, value, 0, '\0', 1, UINT32_MAX, &found)) {
+        return false;
+    }
+    *out = (uint32_t)found;
+    return true;
+}
+
 static bool set_word(struct backend_options *opt, const char *text)
 {
     const char *equals = strchr(text, '=');
@@ -94,7 +125,12 @@ static bool set_word(struct backend_options *opt, const char *text)
             continue;
         }
         char *base = w->is_fault ? (char *)&opt->faults : (char *)&opt->device;
-        const unsigned long value = strtoul(equals + 1, NULL, 0);
+        static const unsigned long most[] = {
+            [KIND_BOOL] = 1, [KIND_U16] = UINT16_MAX, [KIND_U32] = UINT32_MAX};
+        unsigned long value;
+        if (!numbers("--set", equals + 1, 0, '\0', 1, most[w->kind], &value)) {
+            return false;
+        }
         if (w->kind == KIND_BOOL) {
             *(bool *)(void *)(base + w->offset) = value != 0;
         } else if (w->kind == KIND_U16) {
@@ -132,13 +168,25 @@ static bool choose(const char *name, const char *value, const char *const *names
 
 static bool parse_mac(const char *value, uint8_t mac[6])
 {
-    unsigned b[6];
-    if (sscanf(value, "%x:%x:%x:%x:%x:%x", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5]) != 6) {
-        return bad("--mac", value);
+    unsigned long b[6];
+    if (!numbers("--mac", value, 16, ':', 6, 0xff, b)) {
+        return false;
     }
     for (unsigned i = 0; i < 6; i++) {
         mac[i] = (uint8_t)b[i];
     }
+    return true;
+}
+
+static bool parse_echo(struct backend_options *opt, const char *value)
+{
+    unsigned long echo[3];
+    if (!numbers("--echo", value, 10, ',', 3, UINT32_MAX, echo)) {
+        return false;
+    }
+    opt->echo_count = (uint32_t)echo[0];
+    opt->echo_bytes = (uint32_t)echo[1];
+    opt->echo_window = (uint32_t)echo[2];
     return true;
 }
 
@@ -154,9 +202,13 @@ static bool parse_one(struct backend_options *opt, const char *name, const char 
     } else if (strcmp(name, "--report") == 0) {
         opt->report = value;
     } else if (strcmp(name, "--seconds") == 0) {
-        opt->seconds = (uint32_t)strtoul(value, NULL, 0);
+        return number(name, value, &opt->seconds);
     } else if (strcmp(name, "--seed") == 0) {
-        opt->device.seed = strtoul(value, NULL, 0);
+        unsigned long seed;
+        if (!numbers(name, value, 0, '\0', 1, ULONG_MAX, &seed)) {
+            return false;
+        }
+        opt->device.seed = seed;
     } else if (strcmp(name, "--mac") == 0) {
         opt->mac_given = true;
         return parse_mac(value, opt->mac);
@@ -165,9 +217,7 @@ static bool parse_one(struct backend_options *opt, const char *name, const char 
     } else if (strcmp(name, "--ip") == 0) {
         return inet_pton(AF_INET, value, opt->ip) == 1 || bad(name, value);
     } else if (strcmp(name, "--echo") == 0) {
-        return sscanf(value, "%u,%u,%u", &opt->echo_count, &opt->echo_bytes, &opt->echo_window) ==
-                   3 ||
-               bad(name, value);
+        return parse_echo(opt, value);
     } else if (strcmp(name, "--without") == 0) {
         return without(opt, value);
     } else if (strcmp(name, "--set") == 0) {
