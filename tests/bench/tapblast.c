@@ -16,6 +16,7 @@
 #include <linux/if.h>
 #include <linux/if_tun.h>
 #include <linux/virtio_net.h>
+#include <netinet/ether.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -45,6 +46,17 @@ static _Noreturn void fail(const char *what)
     exit(2);
 }
 
+static unsigned long number(const char *text, unsigned long most)
+{
+    char *end = NULL;
+    unsigned long value = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || value > most) {
+        fprintf(stderr, "tapblast: not a number up to %lu: %s\n", most, text);
+        exit(1);
+    }
+    return value;
+}
+
 static double now_s(void)
 {
     struct timespec t;
@@ -54,15 +66,17 @@ static double now_s(void)
 
 static uint32_t sum16(const uint8_t *p, size_t n, uint32_t sum)
 {
-    for (size_t i = 0; i + 1 < n; i += 2)
+    for (size_t i = 0; i + 1 < n; i += 2) {
         sum += (uint32_t)(p[i] << 8 | p[i + 1]);
+    }
     return sum;
 }
 
 static uint16_t fold(uint32_t sum)
 {
-    while (sum >> 16)
+    while (sum >> 16) {
         sum = (sum & 0xffff) + (sum >> 16);
+    }
     return (uint16_t)sum;
 }
 
@@ -81,26 +95,30 @@ static void put32(uint8_t *p, uint32_t v)
 static int tap_open(const char *name, const char *sndbuf)
 {
     int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK);
-    if (fd < 0)
+    if (fd < 0) {
         fail("/dev/net/tun");
+    }
     struct ifreq ifr = {0};
     snprintf(ifr.ifr_name, sizeof ifr.ifr_name, "%s", name);
     ifr.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
-    if (ioctl(fd, TUNSETIFF, &ifr) < 0)
+    if (ioctl(fd, TUNSETIFF, &ifr) < 0) {
         fail(name);
-    int bytes = strcmp(sndbuf, "none") == 0 ? INT32_MAX : atoi(sndbuf);
-    if (ioctl(fd, TUNSETSNDBUF, &bytes) < 0)
+    }
+    int bytes = strcmp(sndbuf, "none") == 0 ? INT32_MAX : (int)number(sndbuf, INT32_MAX);
+    if (ioctl(fd, TUNSETSNDBUF, &bytes) < 0) {
         fail("TUNSETSNDBUF");
+    }
     return fd;
 }
 
 static void mac_parse(const char *text, uint8_t *mac)
 {
-    if (sscanf(text, "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", mac, mac + 1, mac + 2, mac + 3, mac + 4,
-               mac + 5) != 6) {
+    const struct ether_addr *address = ether_aton(text);
+    if (address == NULL) {
         fprintf(stderr, "tapblast: not a hardware address: %s\n", text);
         exit(1);
     }
+    memcpy(mac, address, sizeof *address);
 }
 
 static size_t frame_build(struct frame *f, size_t size, char **arg)
@@ -120,7 +138,7 @@ static size_t frame_build(struct frame *f, size_t size, char **arg)
     }
     put16(ip + 10, (uint16_t)~fold(sum16(ip, IP_BYTES, 0)));
     put16(udp, 40000);
-    put16(udp + 2, (uint32_t)atoi(arg[4]));
+    put16(udp + 2, (uint32_t)number(arg[4], UINT16_MAX));
     put16(udp + 4, (uint32_t)(UDP_BYTES + size));
     put16(udp + 6, fold(sum16(ip + 12, 8, 17 + (uint32_t)(UDP_BYTES + size))));
     f->hdr.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
@@ -137,9 +155,10 @@ int main(int argc, char **argv)
                         "DST_IP DST_PORT\n");
         return 1;
     }
-    double seconds = atof(argv[2]);
-    size_t size = (size_t)atoi(argv[3]);
-    if (seconds <= 0 || seconds > 60 || size < 16 || size > MAX_PAYLOAD_BYTES) {
+    char *end = NULL;
+    double seconds = strtod(argv[2], &end);
+    size_t size = number(argv[3], MAX_PAYLOAD_BYTES);
+    if (*end != '\0' || !(seconds > 0 && seconds <= 60) || size < 16 || size > MAX_PAYLOAD_BYTES) {
         fprintf(stderr, "tapblast: SECONDS is in (0, 60], SIZE in 16..%d\n", MAX_PAYLOAD_BYTES);
         return 1;
     }
@@ -166,7 +185,7 @@ int main(int argc, char **argv)
     }
     printf("{\"frames\":%llu,\"bytes\":%llu,\"seconds\":%.6f,\"frames_per_second\":%.0f,"
            "\"eagain\":%llu}\n",
-           (unsigned long long)frames, (unsigned long long)(frames * size), now - start,
+           (unsigned long long)frames, (unsigned long long)frames * size, now - start,
            (double)frames / (now - start), (unsigned long long)eagain);
     return 0;
 }

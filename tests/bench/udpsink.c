@@ -25,13 +25,17 @@ enum {
 int main(int argc, char **argv)
 {
     static char data[MAX_DATAGRAM_BYTES];
-    if (argc != 3) {
+    char *port_end = NULL, *bytes_end = NULL;
+    unsigned long port = argc == 3 ? strtoul(argv[1], &port_end, 10) : 0;
+    unsigned long buffer_bytes = argc == 3 ? strtoul(argv[2], &bytes_end, 10) : 0;
+    if (port == 0 || port > UINT16_MAX || *port_end != '\0' || buffer_bytes == 0 ||
+        buffer_bytes > INT32_MAX || *bytes_end != '\0') {
         fprintf(stderr, "usage: udpsink PORT SOCKET_BUFFER_BYTES\n");
         return 1;
     }
     int fd = socket(AF_INET, SOCK_DGRAM, 0);
-    int bytes = atoi(argv[2]);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[1]))};
+    int bytes = (int)buffer_bytes;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) < 0 ||
         bind(fd, (struct sockaddr *)&at, sizeof at) < 0) {
         fprintf(stderr, "udpsink: port %s: %s\n", argv[1], strerror(errno));
