@@ -360,9 +360,10 @@ fuzz-short: $(FUZZERS)
 fuzz-speed: $(FUZZERS)
 	@tests/fuzz/run speed
 
-# More preemptions than the same program explores in `make unit`.
-interleavings: $(B)/host/unit/test_interleave
+# More preemptions, and more rounds of two threads, than the same programs have in `make unit`.
+interleavings: $(B)/host/unit/test_interleave $(B)/host/unit/test_field_threads
 	@INTERLEAVE_LONG=1 $<
+	@FIELD_RING_ROUNDS=1000000 $(B)/host/unit/test_field_threads
 
 # ---------------------------------------------------------------- lint, one target a step
 

@@ -33,6 +33,16 @@ static struct config config;
 static struct ring_trace *trace;
 static struct outcome outcome;
 
+static void print_stall(const struct virtio_net_stall *stall)
+{
+    printf("sluice: %s queue: %s, found by the safety timer at available %u, used %u, taken back "
+           "%u, event %u, after %" PRIu32 " interrupts; it goes on\n",
+           stall->queue == 0 ? "receive" : "transmit", stall->fault, (unsigned)stall->avail_idx,
+           (unsigned)stall->used_idx, (unsigned)stall->used_seen, (unsigned)stall->event,
+           stall->interrupts);
+    fflush(stdout);
+}
+
 static bool open_net(void)
 {
     const char *why = "";
@@ -73,6 +83,7 @@ static bool open_net(void)
     for (unsigned i = 0; i < sizeof net.mac; i++) {
         net.mac[i] = config.net.mac[i];
     }
+    net_on_stall(print_stall);
     if (!net_open(&net, &why)) {
         outcome_fail(&outcome, SLUICE_EXIT_PEER, "no network: %s", why);
         return false;

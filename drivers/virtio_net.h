@@ -96,6 +96,15 @@ struct virtio_net_rx_packet {
     uint16_t gso_size_bytes;
 };
 
+/* A queue as the safety timer found it, where an interrupt or a kick turned out to be missing. */
+struct virtio_net_stall {
+    const char *fault; /* a name of virtio_net_fault_names */
+    unsigned queue;    /* of the device: 0 receives, 1 transmits */
+    uint16_t avail_idx, used_idx, used_seen;
+    uint16_t event; /* of the device: avail_event as last read, 0 without EVENT_IDX */
+    uint32_t interrupts;
+};
+
 struct virtio_net_ops {
     /* The device is done with the frame, or it was aborted by a reset. The slots are free already.
      * Adds nothing itself. With a fault policy also from inside virtio_net_tx_add. */
@@ -109,6 +118,8 @@ struct virtio_net_ops {
     /* Link state, or announce: after a configuration interrupt, from virtio_net_poll. Down for
      * good when the device is given up: info.lost. */
     void (*link)(void *ctx, bool up);
+    /* The first interrupt or kick that got lost; by now the queue moves again. May be NULL. */
+    void (*stall)(void *ctx, const struct virtio_net_stall *stall);
 };
 
 /* Stop/wake policies: rows of a table, the first is the correct one, the others show historical

@@ -213,7 +213,9 @@ struct virtio_net {
     bool status_lost;  /* since the last start */
     unsigned fruitless_resets;
     uint64_t done_at_reset;
-    uint64_t safety_at_ns; /* next look of the safety timer */
+    uint64_t safety_at_ns;            /* next look of the safety timer */
+    struct virtio_net_stall stall[2]; /* by queue, at the last suspicion */
+    bool stall_told;
     unsigned looks;
     uint64_t first_kick_ns;
     uint64_t faults[VIRTIO_NET_FAULTS];

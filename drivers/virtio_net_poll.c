@@ -43,6 +43,40 @@ void note_ring_fault(struct virtio_net *dev, enum vq_fault fault)
 
 /* ---- arming ---- */
 
+static unsigned queue_of(const struct virtio_net *dev, const struct virtqueue *vq)
+{
+    return vq == &dev->tx.vq ? VIRTIO_NET_TX_QUEUE : VIRTIO_NET_RX_QUEUE;
+}
+
+/* How the queue stands now, for the one report should the suspicion turn out right. */
+static void note_stall(struct virtio_net *dev, unsigned queue)
+{
+    bool tx = queue == VIRTIO_NET_TX_QUEUE;
+    const struct virtqueue *vq = tx ? &dev->tx.vq : &dev->rx.vq;
+
+    dev->stall[queue] = (struct virtio_net_stall){
+        .queue = queue,
+        .avail_idx = vq->published_idx,
+        .used_idx = vq->used_known,
+        .used_seen = vq->used_seen,
+        .event = vq->event_seen,
+        .interrupts = line_count(tx ? &dev->tx.irq : &dev->rx.irq),
+    };
+}
+
+/* Once: what is lost again and again is in the counters. */
+static void tell_stall(struct virtio_net *dev, unsigned queue, enum virtio_net_device_fault fault)
+{
+    struct virtio_net_stall *stall = &dev->stall[queue];
+
+    if (dev->stall_told || dev->ops->stall == NULL) {
+        return;
+    }
+    dev->stall_told = true;
+    stall->fault = virtio_net_fault_names[fault];
+    dev->ops->stall(dev->ctx, stall);
+}
+
 static void count_lost_interrupt(struct virtio_net *dev, const struct virtqueue *vq)
 {
     bool excused = false;
@@ -52,7 +86,10 @@ static void count_lost_interrupt(struct virtio_net *dev, const struct virtqueue 
         /* Without the look after arming the event may have passed before it was set. */
         excused = !dev->tx.policy->recheck;
     }
-    dev->faults[VIRTIO_NET_FAULT_LOST_INTERRUPT] += !excused;
+    if (!excused) {
+        dev->faults[VIRTIO_NET_FAULT_LOST_INTERRUPT]++;
+        tell_stall(dev, queue_of(dev, vq), VIRTIO_NET_FAULT_LOST_INTERRUPT);
+    }
 }
 
 static bool event_passed(struct virtqueue *vq)
@@ -83,6 +120,7 @@ static void judge_wait(struct virtio_net *dev, struct virtqueue *vq, const struc
         suspect->suspected = !lost && interrupts == 0;
     } else if (passed && interrupts == 0 && clock_now_ns() >= dev->safety_at_ns) {
         *suspect = (struct irq_suspect){true, line_count(irq), clock_now_ns()};
+        note_stall(dev, queue_of(dev, vq));
     }
 }
 
@@ -244,14 +282,20 @@ void rekick_account(struct virtio_net *dev, struct rekick *rekick, bool work)
     }
     if (rekick->given == 1 && clock_now_ns() - rekick->first_at_ns < LOST_KICK_WINDOW_NS) {
         dev->faults[VIRTIO_NET_FAULT_LOST_KICK]++;
+        tell_stall(dev, rekick == &dev->tx.rekick ? VIRTIO_NET_TX_QUEUE : VIRTIO_NET_RX_QUEUE,
+                   VIRTIO_NET_FAULT_LOST_KICK);
     }
     rekick->given = 0;
 }
 
 /* True: what was in flight at the last look is so still, a whole look later. */
-static bool look_at(struct virtqueue *vq, struct rekick *rekick, uint16_t max_rekicks,
-                    uint64_t *kicks, uint64_t now_ns)
+static bool look_at(struct virtio_net *dev, unsigned queue, uint64_t now_ns)
 {
+    bool tx = queue == VIRTIO_NET_TX_QUEUE;
+    struct virtqueue *vq = tx ? &dev->tx.vq : &dev->rx.vq;
+    struct rekick *rekick = tx ? &dev->tx.rekick : &dev->rx.rekick;
+    uint64_t *kicks = tx ? &dev->tx.stats.kicks : &dev->rx.stats.kicks;
+    uint16_t max_rekicks = tx ? UINT16_MAX : RX_REKICKS_MAX;
     bool stalled = rekick->busy && vq->used_seen == rekick->seen && vq_pending(vq) == 0;
 
     rekick->busy = vq_in_flight(vq) != 0;
@@ -259,6 +303,7 @@ static bool look_at(struct virtqueue *vq, struct rekick *rekick, uint16_t max_re
     if (stalled && rekick->given < max_rekicks && (vq_kick_again(vq) || vq_kick_untold(vq))) {
         if (rekick->given++ == 0) {
             rekick->first_at_ns = now_ns;
+            note_stall(dev, queue);
         }
         (*kicks)++;
     }
@@ -268,9 +313,9 @@ static bool look_at(struct virtqueue *vq, struct rekick *rekick, uint16_t max_re
 static void safety_look(struct virtio_net *dev, uint64_t now_ns)
 {
     vq_note(&dev->tx.vq, RING_CALL_SAFETY, 0, 0, 0);
-    bool stalled = look_at(&dev->tx.vq, &dev->tx.rekick, UINT16_MAX, &dev->tx.stats.kicks, now_ns);
+    bool stalled = look_at(dev, VIRTIO_NET_TX_QUEUE, now_ns);
 
-    (void)look_at(&dev->rx.vq, &dev->rx.rekick, RX_REKICKS_MAX, &dev->rx.stats.kicks, now_ns);
+    (void)look_at(dev, VIRTIO_NET_RX_QUEUE, now_ns);
     /* Without a vector for it a change of configuration is only found by looking; and a device that
      * has stopped may have said so in a lost interrupt. */
     if (stalled || dev->config_irq.line == NULL || ++dev->looks % STATUS_LOOKS == 0) {

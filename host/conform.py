@@ -204,13 +204,14 @@ def _judge(case, found, guest, alive, output):
     return None if peer["lost"] == 0 else f"{peer['lost']} datagrams did not come back"
 
 
-def _row(case, found, guest, wrong):
+def _row(case, found, guest, output, wrong):
     row = {"case": case.name, "ok": wrong is None, "reason": wrong, "violations": found["violations"],
            "clauses_checked": len(found["checked"]), "fault": case.fault}  # fmt: skip
     for key in ("tx_frames", "rx_packets", "tx_gso", "tx_csum", "interrupts", "faults_done", "starts"):
         row[key] = found[key]
     row |= {key: found["peer"][key] for key in ("sent", "echoed", "lost")}
     row["clauses"] = sorted(found["checked"])
+    row["stalls"] = [line for line in output.splitlines() if "found by the safety timer" in line]
     if guest:
         row["guest"] = guest["sluice"]
     return row
@@ -223,7 +224,7 @@ def _run_case(case, accelerator):
         with Lab(LabSpec(link=None)) as lab:
             lab.start_server()
             found, guest, alive, output, _ = _boot(case, accelerator)
-    return _row(case, found, guest, _judge(case, found, guest, alive, output))
+    return _row(case, found, guest, output, _judge(case, found, guest, alive, output))
 
 
 def run(accelerator, say, only=()):

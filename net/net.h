@@ -80,6 +80,10 @@ void net_ping(uint32_t ip, uint64_t deadline_ns, void (*done)(void *arg, bool ok
 /* Link state changes; up is the new state. One listener. */
 void net_on_link(void (*changed)(void *arg, bool up), void *arg);
 
+/* Told of the first interrupt or kick that got lost. To be set before net_open. */
+struct virtio_net_stall;
+void net_on_stall(void (*told)(const struct virtio_net_stall *stall));
+
 /* Total frames in the TX ring (and held in the joining glue) now. */
 unsigned net_tx_in_flight(void);
 

@@ -69,6 +69,7 @@ struct netif *net_path(uint32_t ip);
 uint32_t net_outer_ip(void);
 /* From the driver's poll: tells lwIP, wakes who waits, then the application. */
 void net_link_changed(bool up);
+void net_stalled(const struct virtio_net_stall *stall);
 
 /* ---- netif_virtio.c ---- */
 extern const struct virtio_net_ops netif_virtio_ops;

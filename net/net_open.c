@@ -29,11 +29,24 @@ static uint32_t far_end;
 static bool stack_ready, dhcp_started;
 static void (*link_changed)(void *arg, bool up);
 static void *link_changed_arg;
+static void (*stall_told)(const struct virtio_net_stall *stall);
 
 void net_on_link(void (*changed)(void *arg, bool up), void *arg)
 {
     link_changed = changed;
     link_changed_arg = arg;
+}
+
+void net_on_stall(void (*told)(const struct virtio_net_stall *stall))
+{
+    stall_told = told;
+}
+
+void net_stalled(const struct virtio_net_stall *stall)
+{
+    if (stall_told != NULL) {
+        stall_told(stall);
+    }
 }
 
 void net_link_changed(bool up)

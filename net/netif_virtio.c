@@ -458,11 +458,18 @@ static void link(void *ctx, bool up)
     net_link_changed(up);
 }
 
+static void stalled(void *ctx, const struct virtio_net_stall *stall)
+{
+    (void)ctx;
+    net_stalled(stall);
+}
+
 const struct virtio_net_ops netif_virtio_ops = {
     .tx_done = tx_done,
     .tx_wake = tx_wake,
     .rx = rx,
     .link = link,
+    .stall = stalled,
 };
 
 err_t netif_virtio_init(struct netif *netif)

@@ -68,8 +68,16 @@ static void link_changed(void *ctx, bool up)
     rig->link_up = up;
 }
 
+static void stalled(void *ctx, const struct virtio_net_stall *stall)
+{
+    struct rig *rig = ctx;
+
+    rig->stalls++;
+    rig->stall = *stall;
+}
+
 static const struct virtio_net_ops ops = {
-    .tx_done = tx_done, .tx_wake = tx_wake, .rx = rx, .link = link_changed};
+    .tx_done = tx_done, .tx_wake = tx_wake, .rx = rx, .link = link_changed, .stall = stalled};
 
 struct rig *rig_new(void)
 {

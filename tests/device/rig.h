@@ -37,6 +37,8 @@ struct rig {
     void *rx_kept[8192];
     unsigned n_rx_kept;
     unsigned links;
+    unsigned stalls;
+    struct virtio_net_stall stall; /* the last one told */
     bool link_up;
     /* Called in tx_wake: a test that sends on from there. */
     void (*on_wake)(struct rig *rig);

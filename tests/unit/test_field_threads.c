@@ -30,13 +30,23 @@
 
 #define Q              0u
 #define FORM_MS        1500u
+#define FORM_ROUNDS    2000u /* although the machine is busy */
 #define GIVE_UP_S      10
 #define RX_DESCS       8u
 #define TX_DESCS       16u
 #define MAX_BURST      4u
-#define SPINS_MAX      512u /* looks before a sleep, and instead of one */
+#define SPINS_MAX      4000u
 #define BLOCK_AFTER    4000u
 #define DOORBELL_BYTES 4u
+
+/*
+ * How long a side looks before it sleeps. What matters is the moment at which one side goes to
+ * sleep while the other publishes: it looks longer when it slept too early, and shorter when there
+ * was work before it slept, and so stays near that moment however fast the machine is.
+ */
+struct patience {
+    uint32_t looks, random;
+};
 
 /* One side's sleep: a flag that the other side raises. */
 struct bell {
@@ -50,13 +60,35 @@ struct table {
     struct bell doorbell, line;
     uint32_t owed; /* frames taken from TX and not yet put into RX */
     uint32_t numbers[64], number_at, number_end;
-    uint32_t random;
     bool stop, device_lost;
+    struct patience patience; /* of the driver */
     uint64_t sleeps, kicks;
     bool no_barriers; /* a driver without its full barriers, to see what the test finds */
 };
 
 static struct table table;
+
+static unsigned any(uint32_t *random, unsigned below)
+{
+    *random = *random * 1664525u + 1013904223u;
+    return (*random >> 8) % below;
+}
+
+static unsigned looks(struct patience *patience)
+{
+    return patience->looks + any(&patience->random, patience->looks / 8 + 16);
+}
+
+static void learn(struct patience *patience, bool too_early)
+{
+    uint32_t step = patience->looks / 32 + 1;
+
+    if (too_early && patience->looks < SPINS_MAX) {
+        patience->looks += step;
+    } else if (!too_early && patience->looks > step) {
+        patience->looks -= step;
+    }
+}
 
 static bool wait_for(struct bell *bell, uint32_t seen)
 {
@@ -236,7 +268,8 @@ static bool device_sleep(struct table *t)
         ask_for_kicks(t, &q[MODEL_RX], true);
     }
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (!device_has_work(t)) {
+    /* The bell is read before the flag, which is set before the last ring. */
+    if (!device_has_work(t) && !__atomic_load_n(&t->stop, __ATOMIC_ACQUIRE)) {
         t->sleeps++;
         rung = wait_for(&t->doorbell, seen);
     }
@@ -245,29 +278,35 @@ static bool device_sleep(struct table *t)
     return rung;
 }
 
-static unsigned any(uint32_t *random, unsigned below)
-{
-    *random = *random * 1664525u + 1013904223u;
-    return (*random >> 8) % below;
-}
-
 static void *device_thread(void *ctx)
 {
     struct table *t = ctx;
-    uint32_t random = 77;
+    struct patience patience = {.random = 77};
+    bool woken = false; /* what is there now, it was woken for */
 
     while (!__atomic_load_n(&t->stop, __ATOMIC_ACQUIRE)) {
-        for (unsigned spins = any(&random, SPINS_MAX); spins > 0 && !device_has_work(t); spins--) {
+        unsigned n = looks(&patience);
+        while (n > 0 && !device_has_work(t)) {
+            n--;
         }
         if (device_has_work(t)) {
             take_sent(t);
             give_back(t);
             publish(t, MODEL_TX);
             publish(t, MODEL_RX);
-        } else if (!device_sleep(t)) {
+            if (!woken) {
+                learn(&patience, false);
+            }
+            woken = false;
+            continue;
+        }
+        uint64_t sleeps = t->sleeps;
+        if (!device_sleep(t)) {
             t->device_lost = true;
             return NULL;
         }
+        woken = true;
+        learn(&patience, t->sleeps != sleeps);
     }
     return NULL;
 }
@@ -280,18 +319,23 @@ static bool collect(struct table *t, uint64_t until)
     struct virtio_net *dev = t->rig->dev;
 
     while (t->rig->rx_packets < until || virtio_net_tx_in_flight(dev, Q) != 0) {
-        unsigned n = virtio_net_tx_reclaim(dev, Q, 64) + virtio_net_rx_poll(dev, Q, 64);
+        for (volatile unsigned n = looks(&t->patience); n > 0; n--) {
+        }
         uint32_t seen = __atomic_load_n(&t->line.rung, __ATOMIC_ACQUIRE);
-        if (n != 0 || !virtio_net_arm(dev, false)) {
-            continue;
-        }
-        while (!virtio_net_irq_pending(dev)) {
-            if (!wait_for(&t->line, seen)) {
-                return false;
+        if (!virtio_net_arm(dev, false)) {
+            learn(&t->patience, false);
+        } else {
+            learn(&t->patience, !virtio_net_irq_pending(dev));
+            while (!virtio_net_irq_pending(dev)) {
+                if (!wait_for(&t->line, seen)) {
+                    return false;
+                }
+                seen = __atomic_load_n(&t->line.rung, __ATOMIC_ACQUIRE);
             }
-            seen = __atomic_load_n(&t->line.rung, __ATOMIC_ACQUIRE);
+            virtio_net_disarm(dev);
         }
-        virtio_net_disarm(dev);
+        while (virtio_net_tx_reclaim(dev, Q, 64) + virtio_net_rx_poll(dev, Q, 64) != 0) {
+        }
     }
     return true;
 }
@@ -312,11 +356,9 @@ static uint64_t echo(struct table *t)
     uint64_t rounds = 0, sent = 0;
     uint32_t random = 5;
 
-    while (rounds < most && ((rounds & 255) != 0 || now_ms() < end_ms)) {
+    while (rounds < most && (rounds < FORM_ROUNDS || (rounds & 255) != 0 || now_ms() < end_ms)) {
         for (unsigned n = 1 + any(&random, 8) / 7 * any(&random, MAX_BURST); n > 0; n--, sent++) {
             assert_int_equal(rig_send(t->rig, 1, true), VIRTIO_NET_OK);
-        }
-        for (volatile unsigned spins = any(&random, SPINS_MAX); spins > 0; spins--) {
         }
         virtio_net_tx_flush(t->rig->dev, Q);
         if (!collect(t, sent)) {
