@@ -188,11 +188,11 @@ unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned queue, unsigned bud
     return 1;
 }
 
-void virtio_net_rx_return(struct virtio_net *dev, void *buf)
+void virtio_net_rx_return(struct virtio_net *dev, void *rx_handle)
 {
     (void)dev;
     fake.rx_out--;
-    free(buf);
+    free(rx_handle);
 }
 
 bool virtio_net_poll(struct virtio_net *dev, uint64_t now_ns)
@@ -509,7 +509,7 @@ static void step(struct input *in)
         step_ring(in);
         break;
     default:
-        seam_advance_ns(take(in, 1) * 20 * MS);
+        seam_advance_ns(take(in, 1) * (20 * MS));
         if (stream != NULL) {
             (void)sock_tcp_write(stream, pattern, take(in, 2), (in->left & 1) != 0);
         }

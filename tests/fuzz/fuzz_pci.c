@@ -130,8 +130,8 @@ static void io_out(void *ctx, uint16_t port, unsigned bytes, uint32_t value)
 static uint32_t ones(unsigned bar)
 {
     uint32_t mask, value;
-    memcpy(&mask, device.bar_mask + 4u * bar, 4);
-    memcpy(&value, device.space + PCI_BAR0 + 4u * bar, 4);
+    memcpy(&mask, device.bar_mask + (size_t)4 * bar, 4);
+    memcpy(&value, device.space + PCI_BAR0 + (size_t)4 * bar, 4);
     return mask | (value & ~mask);
 }
 
@@ -139,9 +139,9 @@ static bool inside_bar(unsigned bar, uint64_t phys, uint64_t len_bytes)
 {
     uint64_t base = 0, mask = 0xffffffff00000000ull | (ones(bar) & ~0xfu);
 
-    memcpy(&base, device.space + PCI_BAR0 + 4u * bar, 4);
+    memcpy(&base, device.space + PCI_BAR0 + (size_t)4 * bar, 4);
     if ((base & 6u) == 4 && bar + 1 < PCI_BARS) {
-        memcpy(&base, device.space + PCI_BAR0 + 4u * bar, 8);
+        memcpy(&base, device.space + PCI_BAR0 + (size_t)4 * bar, 8);
         mask = (uint64_t)ones(bar + 1) << 32 | (uint32_t)mask;
     }
     base &= ~0xfull;

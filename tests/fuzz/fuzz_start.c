@@ -98,7 +98,7 @@ static bool queue_enable(struct virtio_transport *transport, uint16_t queue,
     (void)transport;
     CHECK(queue < 2 && (!device.driver_ok || device.status_lied) && n != 0 && (n & (n - 1)) == 0);
     CHECK(n <= device.size[queue]);
-    CHECK(seam_ram(setup->desc_dma, 16u * n) != NULL && setup->desc_dma % 16 == 0);
+    CHECK(seam_ram(setup->desc_dma, (size_t)16 * n) != NULL && setup->desc_dma % 16 == 0);
     CHECK(seam_ram(setup->avail_dma, 6u + 2u * n) != NULL && setup->avail_dma % 2 == 0);
     CHECK(seam_ram(setup->used_dma, 6u + 8u * n) != NULL && setup->used_dma % 4 == 0);
     *doorbell = (struct vq_doorbell){mem_map_mmio(0xfeb00000u, 2), queue};

@@ -189,7 +189,7 @@ static bool rig_queue_enable(struct virtio_transport *transport, uint16_t queue,
     q->avail = seam_ram(setup->avail_dma, 6u + 2u * q->size);
     q->used = seam_ram(setup->used_dma, 6u + 8u * q->size);
     CHECK(q->desc != NULL && q->avail != NULL && q->used != NULL);
-    *doorbell = (struct vq_doorbell){mem_map_mmio(DOORBELL_PHYS + 4u * queue, 2), queue};
+    *doorbell = (struct vq_doorbell){mem_map_mmio(DOORBELL_PHYS + 4ull * queue, 2), queue};
     return true;
 }
 
@@ -242,7 +242,7 @@ static bool within(const volatile void *addr, const void *from, size_t bytes)
 
 static bool is_used_ring(const struct virtqueue *vq, const volatile void *addr)
 {
-    return within(addr, vq->used, sizeof(struct vq_used) + 8u * vq->size + 2u);
+    return within(addr, vq->used, sizeof(struct vq_used) + (size_t)8 * vq->size + 2u);
 }
 
 /* The driver reads what the device writes, and writes what the device reads. */
@@ -276,7 +276,7 @@ static void rig_shared(void *ctx, const volatile void *addr, unsigned bytes, boo
 static void rig_kick(void *ctx, uint64_t phys, unsigned bytes, uint32_t value)
 {
     struct rig *rig = ctx;
-    CHECK(bytes == 2 && value < 2 && phys == DOORBELL_PHYS + 4u * value);
+    CHECK(bytes == 2 && value < 2 && phys == DOORBELL_PHYS + 4ull * value);
     CHECK((rig->status & VIRTIO_STATUS_DRIVER_OK) != 0);
 }
 
