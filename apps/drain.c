@@ -47,7 +47,7 @@ static void on_echo(void *arg, bool answered)
     net_ping(drain->ip, ECHO_DEADLINE_NS, on_echo, drain);
 }
 
-static bool has_settled(struct drain *drain, uint64_t now_ns)
+static bool has_settled(struct drain *drain)
 {
     uint64_t left = drain->outstanding(drain->arg);
     if (drain->ring_must_empty) {
@@ -55,7 +55,7 @@ static bool has_settled(struct drain *drain, uint64_t now_ns)
     }
     if (left != drain->last_outstanding) {
         drain->last_outstanding = left;
-        drain->last_progress_ns = now_ns;
+        drain->last_progress_ns = net_awake_ns();
     }
     return left == 0;
 }
@@ -74,8 +74,8 @@ static void look(void *arg)
 {
     struct drain *drain = arg;
     uint64_t now_ns = clock_now_ns();
-    drain->in_flight_zero = has_settled(drain, now_ns);
-    if (!drain->in_flight_zero && now_ns - drain->last_progress_ns < NO_PROGRESS_NS &&
+    drain->in_flight_zero = has_settled(drain);
+    if (!drain->in_flight_zero && net_awake_ns() - drain->last_progress_ns < NO_PROGRESS_NS &&
         now_ns - drain->start_ns < drain->longest_ns) {
         say_progress(drain, now_ns);
         net_timer_set(&drain->timer, now_ns + LOOK_NS, look, drain);
@@ -88,7 +88,7 @@ static void look(void *arg)
 void drain_start(struct drain *drain, uint64_t now_ns)
 {
     drain->start_ns = now_ns;
-    drain->last_progress_ns = now_ns;
+    drain->last_progress_ns = net_awake_ns();
     drain->last_said_ns = now_ns;
     look(drain);
 }

@@ -32,7 +32,8 @@ struct drain {
 
     struct net_timer timer;
     uint64_t start_ns;
-    uint64_t last_outstanding, last_progress_ns, last_said_ns;
+    uint64_t last_outstanding, last_said_ns;
+    uint64_t last_progress_ns; /* by net_awake_ns() */
     unsigned echoes;
     bool cancelled;
 };

@@ -42,7 +42,7 @@ static void say_hello(void *arg)
         return;
     }
     uint64_t wait_ns = result == SOCK_OK ? hello_wait_ns[opener->hellos++] : NO_ROOM_WAIT_NS;
-    net_timer_set(&opener->timer, clock_now_ns() + wait_ns, say_hello, opener);
+    net_timer_set_patient(&opener->timer, clock_now_ns() + wait_ns, say_hello, opener);
 }
 
 static void on_connected(struct stream *stream)

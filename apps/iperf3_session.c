@@ -95,7 +95,7 @@ void session_enter(struct session *c, enum phase phase, uint64_t deadline_ns)
     net_timer_clear(&c->notice);
     if (deadline_ns != 0) {
         net_timer_set(&c->notice, clock_now_ns() + NOTICE_NS, on_notice, c);
-        net_timer_set(&c->deadline, clock_now_ns() + deadline_ns, on_deadline, c);
+        net_timer_set_patient(&c->deadline, clock_now_ns() + deadline_ns, on_deadline, c);
     }
 }
 
@@ -154,7 +154,7 @@ static void on_link(void *arg, bool up)
     printf("sluice: link down\n");
     /* A device that is gone does not come back. From a timer: the driver is still in its call. */
     uint64_t grace_ns = virtio_net_info(net_device())->lost != NULL ? 0 : LINK_GRACE_NS;
-    net_timer_set(&c->link_grace, clock_now_ns() + grace_ns, on_link_grace_over, c);
+    net_timer_set_patient(&c->link_grace, clock_now_ns() + grace_ns, on_link_grace_over, c);
 }
 
 void session_watch_link(struct session *c)

@@ -122,7 +122,7 @@ static void print_net(void)
 
 struct rest {
     struct net_timer timer;
-    uint64_t deadline_ns;
+    uint64_t deadline_ns; /* by net_awake_ns() */
     bool over;
 };
 
@@ -130,11 +130,10 @@ static void look_for_rest(void *arg)
 {
     struct rest *rest = arg;
     struct net_ledger ledger;
-    uint64_t now_ns = clock_now_ns();
     net_ledger(&ledger);
-    rest->over = ledger.ok || now_ns >= rest->deadline_ns;
+    rest->over = ledger.ok || net_awake_ns() >= rest->deadline_ns;
     if (!rest->over) {
-        net_timer_set(&rest->timer, now_ns + REST_LOOK_NS, look_for_rest, rest);
+        net_timer_set(&rest->timer, clock_now_ns() + REST_LOOK_NS, look_for_rest, rest);
     }
 }
 
@@ -142,7 +141,7 @@ static void come_to_rest(void)
 {
     bool failed = outcome.exit_code != SLUICE_EXIT_PASS;
     uint64_t patience_ns = failed ? REST_FAILED_DEADLINE_NS : REST_DEADLINE_NS;
-    struct rest rest = {.deadline_ns = clock_now_ns() + patience_ns};
+    struct rest rest = {.deadline_ns = net_awake_ns() + patience_ns};
     net_defer(&rest.timer, look_for_rest, &rest);
     net_run(&rest.over);
 }

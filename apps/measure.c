@@ -139,8 +139,8 @@ static void on_watchdog(void *arg)
     bool expected = measure->end_ns == 0;
     if (progress != measure->last_progress || !expected) {
         measure->last_progress = progress;
-        measure->last_progress_ns = now_ns;
-    } else if (now_ns - measure->last_progress_ns >= stall_ns(measure)) {
+        measure->last_progress_ns = net_awake_ns();
+    } else if (net_awake_ns() - measure->last_progress_ns >= stall_ns(measure)) {
         measure->stalled(measure->arg);
         return;
     }
@@ -152,7 +152,7 @@ void measure_start(struct measure *measure, uint64_t now_ns)
     const struct config *config = measure->outcome->config;
     measure->outcome->measured = true;
     measure->begun_ns = now_ns;
-    measure->last_progress_ns = now_ns;
+    measure->last_progress_ns = net_awake_ns();
     net_timer_set(&measure->watchdog, now_ns + CLOCK_NS_PER_S / 2, on_watchdog, measure);
     report_row_header(measure->outcome);
     if (config->omit_ns == 0) {

@@ -33,7 +33,7 @@ struct measure {
     struct tally row_forward, row_back;
     uint64_t row_stops;
     uint64_t idle_at_start_ns;
-    uint64_t last_progress, last_progress_ns;
+    uint64_t last_progress, last_progress_ns; /* by net_awake_ns() */
     struct net_timer row, phase, watchdog;
 };
 

@@ -122,8 +122,7 @@ static bool add_net(cJSON *sluice)
            json_add_u64(net, "rx_no_pbuf", stats.rx_no_pbuf) &&
            json_add_u64(net, "tx_no_route", stats.tx_no_route) &&
            json_add_u64(net, "tx_link_down", stats.tx_link_down) &&
-           json_add_u64(net, "udp_frames_out", stats.udp_frames_out) &&
-           json_add_u64(net, "udp_frames_in", stats.udp_frames_in) &&
+           json_add_u64(net, "stood_still_ns", stats.stood_still_ns) &&
            json_add_u64(net, "vxlan_encapsulated", stats.vxlan_encapsulated) &&
            json_add_u64(net, "vxlan_decapsulated", stats.vxlan_decapsulated) &&
            json_add_u64(net, "vxlan_unknown_vni", stats.vxlan_unknown_vni) &&

@@ -20,8 +20,11 @@
 #define STACK_TIMER_NS 1000000ull
 #define NS_PER_MS      1000000ull
 #define MAX_SLEEP_NS   (1000 * NS_PER_MS)
+/* A pass that is later than this was kept from running: longer than any pass or late alarm, and
+ * short against every patience. */
+#define STANDSTILL_NS (500 * NS_PER_MS)
 
-static uint64_t pass_ns, stack_timers_ns;
+static uint64_t stack_timers_ns;
 
 /* lwIP's clock. */
 u32_t sys_now(void)
@@ -46,21 +49,35 @@ static bool run_stack_timers(uint64_t now_ns)
     return false;
 }
 
+static void note_standstill(void)
+{
+    if (net.pass_due_ns != 0 && net.pass_ns > net.pass_due_ns + STANDSTILL_NS) {
+        net.stats.stood_still_ns += net.pass_ns - net.pass_due_ns;
+    }
+    net.pass_due_ns = net.pass_ns;
+}
+
+uint64_t net_awake_ns(void)
+{
+    return net.pass_ns - net.stats.stood_still_ns;
+}
+
 bool net_poll(void)
 {
     bool any = false;
-    pass_ns = clock_now_ns();
+    net.pass_ns = clock_now_ns();
+    note_standstill();
     any |= virtio_net_rx_poll(net.dev, NET_QUEUE, RX_BUDGET_PKTS) != 0;
     any |= virtio_net_tx_reclaim(net.dev, NET_QUEUE, TX_BUDGET_PKTS) != 0;
     tcp_gate_acks();
-    any |= virtio_net_poll(net.dev, pass_ns);
+    any |= virtio_net_poll(net.dev, net.pass_ns);
     if (net.tx_wake_pending) {
         tcp_gate_wake();
         any = true;
     }
-    any |= run_stack_timers(pass_ns);
-    any |= net_timers_run(pass_ns);
-    any |= net_probe_poll(pass_ns);
+    any |= run_stack_timers(net.pass_ns);
+    any |= net_timers_run(net.pass_ns);
+    any |= net_probe_poll(net.pass_ns);
     any |= sock_run_writable();
     offload_flush();
     virtio_net_tx_flush(net.dev, NET_QUEUE);
@@ -101,6 +118,7 @@ static void idle(void)
      */
     cpu_irq_disable();
     if (!virtio_net_irq_pending(net.dev)) {
+        net.pass_due_ns = deadline_ns;
         clock_alarm_set(deadline_ns);
         cpu_idle();
         net.stats.idle_ns += clock_now_ns() - now_ns;
@@ -126,10 +144,9 @@ static void nothing(void *arg)
 
 bool net_run_until(bool (*reached)(void), uint64_t limit_ns)
 {
-    uint64_t end_ns = clock_now_ns() + limit_ns;
     struct net_timer end = {0};
-    net_timer_set(&end, end_ns, nothing, NULL); /* so that no sleep is longer */
-    while (!reached() && clock_now_ns() < end_ns) {
+    net_timer_set_patient(&end, clock_now_ns() + limit_ns, nothing, NULL);
+    while (!reached() && end.active) {
         if (!net_poll() && !reached()) {
             idle();
         }

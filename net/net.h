@@ -56,6 +56,13 @@ void net_run(const bool *done);
 /* One pass without sleeping; true if anything happened. */
 bool net_poll(void);
 
+/*
+ * The clock at the start of this pass, without the time in which the machine stood still: its host
+ * gave it no processor time, so that nobody can be blamed for having been silent. Patience is
+ * counted by it, and never by the clock alone.
+ */
+uint64_t net_awake_ns(void);
+
 /* One-shot timer, owned by the caller; may be set again from its own callback. */
 struct net_timer {
     struct net_timer *next;
@@ -63,8 +70,13 @@ struct net_timer {
     void (*fire)(void *arg);
     void *arg;
     bool active;
+    bool patient;
+    uint64_t stood_still_ns; /* of the machine, when it was set */
 };
 void net_timer_set(struct net_timer *timer, uint64_t at_ns, void (*fire)(void *arg), void *arg);
+/* For the end of a patience: later by what the machine stood still meanwhile. */
+void net_timer_set_patient(struct net_timer *timer, uint64_t at_ns, void (*fire)(void *arg),
+                           void *arg);
 void net_timer_clear(struct net_timer *timer);
 
 /* Calls fn(arg) in the next pass: for an application that yields to reception but has more to send.
@@ -104,7 +116,8 @@ struct net_stats {
     uint64_t udp_frames_out, udp_frames_in; /* frames that carry UDP, each fragment being one */
     uint64_t rx_no_pbuf;
     uint64_t tx_no_route, tx_link_down;
-    uint64_t idle_ns; /* time in hlt since net_open */
+    uint64_t idle_ns;        /* time in hlt since net_open */
+    uint64_t stood_still_ns; /* passes came so much later than they were due */
     uint64_t vxlan_unknown_vni, vxlan_malformed, vxlan_encapsulated, vxlan_decapsulated;
 };
 void net_stats(struct net_stats *out);

@@ -48,6 +48,8 @@ struct net_state {
     uint32_t rx_pin_limit;
     uint64_t tx_bufs, tx_bufs_free; /* buffers of datagrams */
     uint64_t charged_bytes, credited_bytes;
+    uint64_t pass_ns;     /* start of this pass */
+    uint64_t pass_due_ns; /* when the next pass comes at the latest; 0: there was none */
     struct net_stats stats;
 };
 

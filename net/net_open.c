@@ -189,6 +189,7 @@ bool net_open(const struct net_config *config, const char **why)
     uint32_t generation = net.generation + 1;
     memset(&net, 0, sizeof(net));
     net.generation = generation;
+    net.pass_ns = clock_now_ns();
     if (!open_device(config, why)) {
         return false;
     }

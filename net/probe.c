@@ -24,7 +24,7 @@ struct probe {
     void (*done)(void *arg, bool ok); /* NULL: none is running */
     void *arg;
     uint32_t ip;
-    uint64_t deadline_ns, retry_ns;
+    uint64_t deadline_ns, retry_ns; /* the first by net_awake_ns() */
 };
 
 static struct probe resolving, pinging;
@@ -64,7 +64,7 @@ static void start(struct probe *probe, uint32_t ip, uint64_t deadline_ns,
     probe->done = done;
     probe->arg = arg;
     probe->ip = ip;
-    probe->deadline_ns = clock_now_ns() + deadline_ns;
+    probe->deadline_ns = net_awake_ns() + deadline_ns;
     probe->retry_ns = 0;
 }
 
@@ -131,7 +131,7 @@ bool net_probe_poll(uint64_t now_ns)
     if (resolving.done != NULL) {
         bool no_route;
         bool known = net_next_hop_known(resolving.ip, &no_route);
-        if (known || no_route || now_ns >= resolving.deadline_ns) {
+        if (known || no_route || net_awake_ns() >= resolving.deadline_ns) {
             finish(&resolving, known);
             any = true;
         } else {
@@ -139,7 +139,7 @@ bool net_probe_poll(uint64_t now_ns)
         }
     }
     if (pinging.done != NULL) {
-        if (now_ns >= pinging.deadline_ns) {
+        if (net_awake_ns() >= pinging.deadline_ns) {
             finish(&pinging, false);
             any = true;
         } else {
@@ -151,12 +151,12 @@ bool net_probe_poll(uint64_t now_ns)
 
 uint64_t net_probe_next_ns(void)
 {
-    uint64_t next = UINT64_MAX;
+    uint64_t next = UINT64_MAX, still_ns = net.stats.stood_still_ns;
     if (resolving.done != NULL) {
-        next = LWIP_MIN(next, LWIP_MIN(resolving.retry_ns, resolving.deadline_ns));
+        next = LWIP_MIN(next, LWIP_MIN(resolving.retry_ns, resolving.deadline_ns + still_ns));
     }
     if (pinging.done != NULL) {
-        next = LWIP_MIN(next, LWIP_MIN(pinging.retry_ns, pinging.deadline_ns));
+        next = LWIP_MIN(next, LWIP_MIN(pinging.retry_ns, pinging.deadline_ns + still_ns));
     }
     return next;
 }

@@ -244,7 +244,7 @@ struct sock *sock_tcp_connect(const struct sock_ops *ops, void *arg, uint32_t ip
         connect_failed(sock, err == ERR_RTE ? SOCK_ERR_ROUTE : SOCK_ERR_ABORTED);
         return sock;
     }
-    net_timer_set(&sock->deadline, clock_now_ns() + deadline_ns, connect_deadline, sock);
+    net_timer_set_patient(&sock->deadline, clock_now_ns() + deadline_ns, connect_deadline, sock);
     return sock;
 }
 

@@ -45,12 +45,21 @@ void net_timer_set(struct net_timer *timer, uint64_t at_ns, void (*fire)(void *a
     timer->fire = fire;
     timer->arg = arg;
     timer->active = true;
+    timer->patient = false;
     struct net_timer **link = &pending;
     while (*link != NULL && (*link)->at_ns <= at_ns) {
         link = &(*link)->next;
     }
     timer->next = *link;
     *link = timer;
+}
+
+void net_timer_set_patient(struct net_timer *timer, uint64_t at_ns, void (*fire)(void *arg),
+                           void *arg)
+{
+    net_timer_set(timer, at_ns, fire, arg);
+    timer->patient = true;
+    timer->stood_still_ns = net.stats.stood_still_ns;
 }
 
 void net_defer(struct net_timer *timer, void (*fn)(void *arg), void *arg)
@@ -60,6 +69,7 @@ void net_defer(struct net_timer *timer, void (*fn)(void *arg), void *arg)
     timer->fire = fn;
     timer->arg = arg;
     timer->active = true;
+    timer->patient = false;
     timer->next = NULL;
     *deferred_tail = timer;
     deferred_tail = &timer->next;
@@ -92,6 +102,11 @@ bool net_timers_run(uint64_t now_ns)
         struct net_timer *timer = firing;
         firing = timer->next;
         timer->active = false;
+        uint64_t still_ns = net.stats.stood_still_ns - timer->stood_still_ns;
+        if (timer->patient && still_ns != 0) {
+            net_timer_set_patient(timer, timer->at_ns + still_ns, timer->fire, timer->arg);
+            continue;
+        }
         timer->fire(timer->arg);
     }
     return true;

@@ -89,6 +89,17 @@ void net_timer_set(struct net_timer *timer, uint64_t at_ns, void (*fire)(void *a
     timers = timer;
 }
 
+void net_timer_set_patient(struct net_timer *timer, uint64_t at_ns, void (*fire)(void *arg),
+                           void *arg)
+{
+    net_timer_set(timer, at_ns, fire, arg);
+}
+
+uint64_t net_awake_ns(void)
+{
+    return clock_now_ns();
+}
+
 void net_defer(struct net_timer *timer, void (*fn)(void *arg), void *arg)
 {
     net_timer_set(timer, clock_now_ns(), fn, arg);

@@ -5,6 +5,7 @@
  */
 #include "tests/unit/net_lab.h"
 
+#include "boot/clock.h"
 #include "net/netmem.h"
 
 static uint8_t got[70000];
@@ -211,7 +212,7 @@ static void test_strays(void **state)
     lab_inject(frame, len);
     lab_serve();
     assert_int_equal(got_datagrams, 0);
-    len = lab_udp(frame, 5000, 9, payload, 3);
+    (void)lab_udp(frame, 5000, 9, payload, 3);
     lab_inject(frame, 60); /* padding of a short frame */
     lab_serve();
     assert_int_equal(got_datagrams, 1);
@@ -457,6 +458,49 @@ static void test_resolve(void **state)
     close_lab();
 }
 
+static void count(void *arg)
+{
+    ++*(unsigned *)arg;
+}
+
+/*
+ * Field case 55: the host gives the guest no processor time for 15 s. Whoever waits for an answer
+ * waits on as long as before, since nobody could have given one; what goes by the clock is due.
+ */
+static void test_standstill(void **state)
+{
+    struct net_timer patient = {0}, plain = {0};
+    struct net_stats stats;
+    unsigned patient_fired = 0, plain_fired = 0;
+    (void)state;
+    open_lab(0);
+    pinged = false;
+    net_resolve(0x0a000063u, 3000 * LAB_MS, on_ping, NULL);
+    lab_elapse(100, true);
+    net_timer_set_patient(&patient, clock_now_ns() + 2900 * LAB_MS, count, &patient_fired);
+    net_timer_set(&plain, clock_now_ns() + 2900 * LAB_MS, count, &plain_fired);
+    lab_elapse(900, true);
+    seam_advance_ns(15000 * LAB_MS);
+    lab_elapse(1900, true);
+    assert_false(pinged);
+    assert_int_equal(patient_fired, 0);
+    assert_int_equal(plain_fired, 1);
+    net_stats(&stats);
+    assert_in_range(stats.stood_still_ns, 14900 * LAB_MS, 15100 * LAB_MS);
+    lab_elapse(300, true);
+    assert_true(pinged && !ping_ok);
+    assert_int_equal(patient_fired, 1);
+    /* Passes that are only slow are none. */
+    for (unsigned i = 0; i < 10; i++) {
+        seam_advance_ns(400 * LAB_MS);
+        lab_elapse(10, true);
+    }
+    const uint64_t before_ns = stats.stood_still_ns;
+    net_stats(&stats);
+    assert_true(stats.stood_still_ns == before_ns);
+    close_lab();
+}
+
 static uint64_t frames_out(void)
 {
     struct virtio_net_tx_stats tx;
@@ -501,7 +545,7 @@ int main(void)
         cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_coalesced),
         cmocka_unit_test(test_out_of_order), cmocka_unit_test(test_beyond_window),
         cmocka_unit_test(test_ping),         cmocka_unit_test(test_resolve),
-        cmocka_unit_test(test_short_arp),
+        cmocka_unit_test(test_standstill),   cmocka_unit_test(test_short_arp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
