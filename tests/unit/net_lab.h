@@ -434,9 +434,12 @@ static LAB_UNUSED void lab_tcp_payload(struct lab_tcp *tcp, uint32_t seq, const 
         tcp->repeated++;
         return;
     }
-    if (tcp->stream_len + len - have > tcp->stream_cap) {
+    if (tcp->stream == NULL || tcp->stream_len + len - have > tcp->stream_cap) {
         tcp->stream_cap = (tcp->stream_cap + len) * 2;
         tcp->stream = realloc(tcp->stream, tcp->stream_cap);
+        if (tcp->stream == NULL) {
+            abort();
+        }
     }
     memcpy(tcp->stream + tcp->stream_len, data + have, len - have);
     tcp->stream_len += len - have;

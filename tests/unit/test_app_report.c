@@ -229,6 +229,7 @@ static double number(const cJSON *object, const char *path)
         object = cJSON_GetObjectItemCaseSensitive(object, key);
         if (object == NULL) {
             fail_msg("%s is missing", path);
+            return 0;
         }
     }
     return object->valuedouble;

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -17,7 +18,7 @@
 static void assert_line(const char *before, const char *text, const char *after)
 {
     char line[64];
-    strcpy(line, before);
+    snprintf(line, sizeof(line), "%s", before);
     assert_true(cmdline_append(line, sizeof(line), text, strlen(text)));
     assert_string_equal(line, after);
 }

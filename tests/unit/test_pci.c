@@ -37,6 +37,10 @@ struct fake_bus {
 
 static void put(struct fake_function *f, uint32_t at, unsigned bytes, uint32_t value)
 {
+    if (f == NULL) {
+        fail_msg("no such function on the bus");
+        return;
+    }
     memcpy(f->space + at, &value, bytes);
 }
 

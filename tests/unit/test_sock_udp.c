@@ -155,7 +155,8 @@ static void test_credit(void **state)
     (void)state;
     open_default();
     app_open(&app, 4000);
-    unsigned sent = 0;
+    assert_int_equal(app_send(&app, 1000, 1), SOCK_OK);
+    unsigned sent = 1;
     while (app_send(&app, 1000, 1) == SOCK_OK) {
         sent++;
     }
@@ -202,7 +203,8 @@ static void test_ring_stops(void **state)
     (void)state;
     open_default();
     app_open(&app, 1 << 24);
-    unsigned sent = 0;
+    assert_int_equal(app_send(&app, 100, 1), SOCK_OK);
+    unsigned sent = 1;
     while (app_send(&app, 100, 1) == SOCK_OK) {
         sent++;
         assert_true(sent < 64);

@@ -31,7 +31,7 @@ static char *file_text(const char *path)
             free(text);
             text = NULL;
         }
-        fclose(file);
+        (void)fclose(file);
     }
     return text;
 }
@@ -122,8 +122,8 @@ static void test_corrupted(void **state)
         unsigned left = 12, seen = 0,
                  each = count(&trace, (enum ring_event_kind) * kind) / left + 1;
         for (uint32_t i = 0; i < trace.n; i++) {
-            if (trace.events[i].kind == *kind && trace.events[i].queue == 1 && seen++ % each == 0 &&
-                seen != 1) {
+            if (trace.events[i].kind == (uint8_t)*kind && trace.events[i].queue == 1 &&
+                seen++ % each == 0 && seen != 1) {
                 corrupt(&trace, i, false);
                 corrupt(&trace, i, true);
             }
@@ -216,7 +216,7 @@ static char *printed(const struct rig *rig)
     while (ring_trace_line(trace, &cursor, line)) {
         fprintf(out, "trace:%s\n", line);
     }
-    fclose(out);
+    assert_int_equal(fclose(out), 0);
     return text;
 }
 
