@@ -161,10 +161,10 @@ unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned queue, unsigned bud
     return 0;
 }
 
-void virtio_net_rx_return(struct virtio_net *dev, void *handle)
+void virtio_net_rx_return(struct virtio_net *dev, void *rx_handle)
 {
     (void)dev;
-    (void)handle;
+    (void)rx_handle;
 }
 
 bool virtio_net_poll(struct virtio_net *dev, uint64_t now_ns)
