@@ -669,6 +669,7 @@ def not_given_up(done, freezes):
     faults = row["guest"]["device_faults"]
     assert not faults.get("needs_reset") and not faults.get("status_lost"), faults
     assert row["guest"]["tx"][0]["in_flight"] == 0, row
+    assert row["guest"]["net"]["stood_still_ns"] > freezes * 6.5e9, row["guest"]["net"]
     if row["test"] == "udp":
         assert row["nic_dropped"] == 0 and row["sent"] == row["received"] + row["receiver_dropped"], row
     rows = row["intervals"]
