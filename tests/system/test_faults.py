@@ -110,4 +110,5 @@ def test_ten_packet_queue_both_ways(sluice, image):
     assert out["nic_dropped"] == 0 and out["unaccounted"] == 0 and into["unaccounted"] == 0
     for row in done.rows:
         assert row["unexpected_full"] == 0 and row["requeues"] == 0 and row["tx_stops"] == row["tx_wakes"]
-        assert len(row["intervals"]) >= 8 and all(i["bytes"] > 0 for i in row["intervals"]), row["intervals"]
+        seconds = [i for i in row["intervals"] if i["end"] - i["start"] > 0.5]  # without what is left at the end
+        assert len(seconds) >= 8 and all(i["bytes"] > 0 for i in seconds), row["intervals"]
