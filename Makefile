@@ -70,7 +70,7 @@ help:
 	@echo 'make check-long  check, then model, mutants, interleavings and fuzz'
 	@echo 'make unit        unit tests on the host, with address and undefined behaviour sanitizers'
 	@echo 'make system      tests of the booted image, without the long ones of check-long'
-	@echo 'make lint        clang build, format, cppcheck, shellcheck, layers, sizes'
+	@echo 'make lint        clang build, format, clang-tidy, cppcheck, shellcheck, layers, sizes'
 	@echo 'make model       exhaustive model of the stop/wake protocol'
 	@echo 'make mutants     breaks the driver on purpose: every mutant must be caught'
 	@echo 'make fuzz        fuzzers, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
@@ -373,7 +373,7 @@ OUR_H := $(wildcard boot/*.h drivers/*.h net/*.h net/arch/*.h apps/*.h tests/*/*
 # Shell scripts by their first line, as they carry no suffix.
 SCRIPTS = $(shell grep -l -E -e '^\#!/(usr/)?bin/(env )?(ba)?sh' -r host tests .ci)
 
-.PHONY: lint-clang lint-format lint-cppcheck lint-shell lint-layers lint-size lint-foreign lint-clauses
+.PHONY: lint-clang lint-format lint-tidy lint-cppcheck lint-shell lint-layers lint-size lint-foreign lint-clauses
 
 # The second compiler, with the same warnings, on exactly what is compiled otherwise.
 CLANG_IMAGE_CFLAGS = $(subst -isystem $(shell $(CC) -print-file-name=include),-isystem $(shell $(CLANG) -print-resource-dir)/include,$(IMAGE_CFLAGS))
@@ -384,6 +384,16 @@ lint-clang: | $(NEWLIB_BUILT)
 
 lint-format:
 	@clang-format --dry-run -Werror $(OUR_C) boot/efi_main.c $(OUR_H) $(OUR_TEST_C)
+
+# Checks and exceptions are in .clang-tidy. Asserts branch so often that the analyzer spends its whole allowance on each
+# test: with a seventh of it there are the same findings in a quarter of the time.
+TIDY_TEST_CFLAGS = $(HOST_CFLAGS) -Xclang -analyzer-config -Xclang max-nodes=30000
+tidy = printf '%s\n' $(1) | xargs -P 2 -n 1 sh -c \
+    'out=$$(clang-tidy --quiet "$$1" -- $(2) 2>&1) || { echo "$$out"; exit 1; }' clang-tidy || failed=1
+lint-tidy: | $(NEWLIB_BUILT)
+	@command -v clang-tidy >/dev/null || { echo 'skip: clang-tidy is not installed'; exit 0; }; failed=0; \
+	$(call tidy,$(OUR_C),$(CLANG_IMAGE_CFLAGS)); $(call tidy,boot/efi_main.c,$(EFI_CFLAGS)); \
+	$(call tidy,$(OUR_TEST_C),$(TIDY_TEST_CFLAGS)); exit $$failed
 
 # One configuration, the image's; it does not know _Noreturn. The self-test's writes are wrong on purpose.
 lint-cppcheck:
