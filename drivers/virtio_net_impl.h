@@ -136,6 +136,7 @@ struct rekick {
     bool busy;     /* something was in flight at the timer's last look */
     uint16_t seen; /* used_seen then */
     uint16_t given;
+    bool shows_loss; /* if something moves now, the kick before these was lost */
     uint64_t first_at_ns;
 };
 

@@ -280,12 +280,26 @@ void rekick_account(struct virtio_net *dev, struct rekick *rekick, bool work)
     if (!work || rekick->given == 0) {
         return;
     }
-    if (rekick->given == 1 && clock_now_ns() - rekick->first_at_ns < LOST_KICK_WINDOW_NS) {
+    if (rekick->given == 1 && rekick->shows_loss &&
+        clock_now_ns() - rekick->first_at_ns < LOST_KICK_WINDOW_NS) {
         dev->faults[VIRTIO_NET_FAULT_LOST_KICK]++;
         tell_stall(dev, rekick == &dev->tx.rekick ? VIRTIO_NET_TX_QUEUE : VIRTIO_NET_RX_QUEUE,
                    VIRTIO_NET_FAULT_LOST_KICK);
     }
     rekick->given = 0;
+}
+
+/*
+ * Kicked again: does what moves next show that a kick was lost? Not if the device has something
+ * that it knew of before the last kick: it is slow, or has nothing to do. A receive queue is also
+ * silent as long as nobody sends: there only an event among its buffers says that the device does
+ * not know them, and only one that the device has written. A flag that asks for kicks says no such
+ * thing, nor does the 0 that the ring began with.
+ */
+static bool shows_loss(const struct virtqueue *vq, bool receives, bool asked)
+{
+    return vq_all_from_last_kick(vq) &&
+           (!receives || (asked && vq->event_idx && vq->event_seen != 0));
 }
 
 /* True: what was in flight at the last look is so still, a whole look later. */
@@ -300,9 +314,14 @@ static bool look_at(struct virtio_net *dev, unsigned queue, uint64_t now_ns)
 
     rekick->busy = vq_in_flight(vq) != 0;
     rekick->seen = vq->used_seen;
-    if (stalled && rekick->given < max_rekicks && (vq_kick_again(vq) || vq_kick_untold(vq))) {
+    if (!stalled || rekick->given >= max_rekicks) {
+        return stalled;
+    }
+    bool asked = vq_kick_again(vq);
+    if (asked || vq_kick_untold(vq)) {
         if (rekick->given++ == 0) {
             rekick->first_at_ns = now_ns;
+            rekick->shows_loss = shows_loss(vq, !tx, asked);
             note_stall(dev, queue);
         }
         (*kicks)++;

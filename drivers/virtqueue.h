@@ -125,6 +125,7 @@ struct virtqueue {
     uint32_t batch;         /* counts publications: a chain of this one is not published yet */
     uint32_t unkicked;      /* published since the last decision about a kick; may pass 2^16 */
     uint32_t untold;        /* published since the last kick that went out; may pass 2^16 */
+    uint32_t told;          /* published for that kick */
     bool event_idx;
     bool armed;
     uint8_t number;           /* of the queue, in the trace */
@@ -217,6 +218,10 @@ bool vq_kick_again(struct virtqueue *vq);
 /* For a safety timer: notifies a device that asks for no notification, has used all that it was
  * notified of, and leaves what came after. Returns true if it did; once for the same buffers. */
 bool vq_kick_untold(struct virtqueue *vq);
+
+/* True: the device has used all that it knew of before the last kick, so if that one was lost, it
+ * knows of nothing that is out. */
+bool vq_all_from_last_kick(const struct virtqueue *vq);
 
 /* Completions that are in the used ring and not taken back. Sets vq->fault on an impossible index.
  */

@@ -202,6 +202,7 @@ bool vq_kick(struct virtqueue *vq)
     vq_note(vq, RING_KICK, wanted, vq->event_seen, vq->unkicked);
     vq->unkicked = 0;
     if (wanted) {
+        vq->told = vq->untold;
         vq->untold = 0;
         mmio_write16(vq->doorbell.addr, vq->doorbell.value);
     }
@@ -218,6 +219,7 @@ bool vq_kick_again(struct virtqueue *vq)
         return false;
     }
     vq_note(vq, RING_REKICK, 1, vq->event_seen, unused);
+    vq->told += vq->untold;
     vq->untold = 0;
     mmio_write16(vq->doorbell.addr, vq->doorbell.value);
     return true;
@@ -233,9 +235,15 @@ bool vq_kick_untold(struct virtqueue *vq)
     /* 2.7.10.1 says "should not". A device that went to sleep and left its event behind would not
      * look before the index has gone round, and one look is all that this costs any other. */
     vq_note(vq, RING_KICK_UNTOLD, unused, 0, 0);
+    vq->told = vq->untold;
     vq->untold = 0;
     mmio_write16(vq->doorbell.addr, vq->doorbell.value);
     return true;
+}
+
+bool vq_all_from_last_kick(const struct virtqueue *vq)
+{
+    return vq_wrap(vq->published_idx - vq->used_seen) <= vq->told + vq->untold;
 }
 
 uint16_t vq_pending(struct virtqueue *vq)

@@ -71,19 +71,30 @@ static inline void case_end(void)
     host_fini(&host);
 }
 
-/* Start, traffic both ways, end, no violation. */
+static inline uint64_t case_fault(enum virtio_net_device_fault fault)
+{
+    return virtio_net_device_faults(host.net)[fault];
+}
+
+/* The device is sound, and the driver finds no fault with it. */
+static inline void case_faultless(void)
+{
+    for (unsigned i = 0; i < VIRTIO_NET_FAULTS; i++) {
+        if (case_fault((enum virtio_net_device_fault)i) != 0) {
+            fail_msg("%llu times %s", (unsigned long long)case_fault(i), virtio_net_fault_names[i]);
+        }
+    }
+}
+
+/* Start, traffic both ways, end, no violation of either side. */
 static inline void case_run(const struct strict_options *opt,
                             const struct virtio_net_config *config, uint32_t n_tx, uint32_t n_rx)
 {
     case_init(opt);
     case_open(config);
     case_traffic(n_tx, n_rx);
+    case_faultless();
     case_end();
-}
-
-static inline uint64_t case_fault(enum virtio_net_device_fault fault)
-{
-    return virtio_net_device_faults(host.net)[fault];
 }
 
 #endif

@@ -76,7 +76,8 @@ void strict_device_reset(struct strict_device *dev)
                 i < 2 || strict_has(dev->opt.offered, F_CTRL_VQ) ? dev->opt.queue_max_descs[i] : 0,
             .vector = NO_VECTOR,
         };
-        dev->kicked[i] = dev->unfinished[i] = dev->kick_missing[i] = false;
+        dev->kicked[i] = dev->unfinished[i] = false;
+        dev->kicks_missing[i] = 0;
         dev->interrupt_sent[i] = false;
         dev->driver_saw_used[i] = dev->driver_next_used[i] = 0;
     }
@@ -94,6 +95,7 @@ void strict_device_reset(struct strict_device *dev)
     dev->reset_confirmed = false;
     dev->rx_stock_bytes = 0;
     dev->rx_stock_checked = false;
+    dev->rx_dry = false;
     dev->config_reads_open = 0;
     dev->n_late = 0;
     strict_config_fill(dev);
@@ -164,11 +166,11 @@ void strict_device_kick(struct strict_device *dev, uint32_t offset, unsigned byt
     strict_queue_kicked(q);
     if (strict_once_in(dev, dev->fault.lose_kicks, dev->n_kicks++)) {
         dev->kicks_lost++;
-        dev->kick_missing[value] = !dev->kicked[value] && !dev->unfinished[value];
+        dev->kicks_missing[value] += !dev->kicked[value] && !dev->unfinished[value];
         return;
     }
     dev->kicked[value] = true;
-    dev->kick_missing[value] = false;
+    dev->kicks_missing[value] = 0;
     if (dev->opt.pace == STRICT_IMMEDIATE) {
         strict_device_serve(dev, value);
     }
@@ -227,7 +229,7 @@ static void raise_late(struct strict_device *dev)
 static bool has_work(const struct strict_device *dev, unsigned i)
 {
     return dev->opt.pace == STRICT_LAZY || dev->opt.polls || dev->kicked[i] || dev->unfinished[i] ||
-           (i == 0 && dev->n_to_driver > 0 && dev->queue[0].n_pending > 0);
+           (i == 0 && dev->n_to_driver > 0 && dev->queue[0].n_pending > 0 && !dev->rx_dry);
 }
 
 void strict_device_step(struct strict_device *dev, uint64_t now_ns)

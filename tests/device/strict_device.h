@@ -159,8 +159,9 @@ struct strict_device {
     struct strict_frame *to_driver, **to_driver_tail;
     uint32_t n_to_driver;
     bool kicked[STRICT_QUEUES];
-    bool kick_missing[STRICT_QUEUES]; /* asleep, the last kick was lost */
-    bool unfinished[STRICT_QUEUES];   /* per_step ended the last round */
+    uint32_t kicks_missing[STRICT_QUEUES]; /* asleep, so many kicks in a row were lost */
+    bool unfinished[STRICT_QUEUES];        /* per_step ended the last round */
+    bool rx_dry; /* frames wait, and it knew of too few buffers at its last look */
     bool serving;
     uint64_t steps, now_ns, random;
     uint32_t n_packets, n_used, n_interrupts, n_kicks;

@@ -65,7 +65,8 @@ struct strict_host {
     bool idle;       /* the last arm allowed to sleep */
     bool every_step; /* sleep step by step, also while none does anything */
     uint64_t stopped_since_ns, longest_stop_ns;
-    uint64_t kicks_mended, interrupts_mended; /* losses that only the safety timer ended */
+    /* Losses that only the safety timer ended: of kicks by queue. */
+    uint64_t kicks_mended[2], interrupts_mended;
     uint64_t rx_period_ns, rx_next_ns; /* while the driver sleeps a frame comes so often, 0: none */
 };
 

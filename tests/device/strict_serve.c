@@ -212,10 +212,12 @@ static void serve_receive(struct strict_device *dev, struct strict_queue *q)
     uint32_t left = dev->opt.per_step != 0 ? dev->opt.per_step : UINT32_MAX;
     strict_queue_look(q, dev->now_ns);
     note_stock(dev, q);
+    dev->rx_dry = false;
     while (dev->to_driver != NULL && left-- > 0) {
         struct strict_frame *frame = dev->to_driver;
         const uint32_t n = gather(dev, q, STRICT_NET_HDR_BYTES + frame->len_bytes, chains, 64);
         if (n == 0) {
+            dev->rx_dry = true;
             break;
         }
         deliver(dev, q, frame, chains, n);
