@@ -373,7 +373,8 @@ OUR_H := $(wildcard boot/*.h drivers/*.h net/*.h net/arch/*.h apps/*.h tests/*/*
 # Shell scripts by their first line, as they carry no suffix.
 SCRIPTS = $(shell grep -l -E -e '^\#!/(usr/)?bin/(env )?(ba)?sh' -r host tests .ci)
 
-.PHONY: lint-clang lint-format lint-tidy lint-cppcheck lint-shell lint-layers lint-size lint-foreign lint-clauses
+.PHONY: lint-clang lint-format lint-tidy lint-cppcheck lint-shell lint-layers lint-size lint-foreign lint-clauses \
+    lint-field-cases
 
 # The second compiler, with the same warnings, on exactly what is compiled otherwise.
 CLANG_IMAGE_CFLAGS = $(subst -isystem $(shell $(CC) -print-file-name=include),-isystem $(shell $(CLANG) -print-resource-dir)/include,$(IMAGE_CFLAGS))
@@ -416,6 +417,10 @@ lint-foreign:
 # Prints "N clauses covered of M that apply".
 lint-clauses:
 	@$(PYTHON) tests/clauses.py
+
+# Prints "N field cases: M are tests, K listed with a reason".
+lint-field-cases:
+	@$(PYTHON) tests/field_cases.py
 
 clean:
 	@rm -rf $(filter-out $(B)/deps $(B)/newlib,$(wildcard $(B)/*)) $(SOURCES_LIST)

@@ -25,7 +25,7 @@ UNIT_SECONDS = 300  # a unit test program that takes longer hangs
 SYSTEM_SECONDS = 3600
 
 TARGETS = ("model", "mutants", "fuzz", "fuzz-short", "interleavings", "long")
-LINT_STEPS = ("clang", "format", "tidy", "cppcheck", "shell", "layers", "size", "foreign", "clauses")
+LINT_STEPS = ("clang", "format", "tidy", "cppcheck", "shell", "layers", "size", "foreign", "clauses", "field-cases")
 
 
 class Tally:
