@@ -170,22 +170,24 @@ static bool poll_driver(struct strict_host *host)
     return did;
 }
 
+/* Before each turn, in which a stop that the last frame caused may end, and after it. */
 static void note_stop(struct strict_host *host)
 {
+    const uint64_t now = seam_now_ns();
+    const uint64_t since = host->stopped_since_ns;
+    if (since != 0 && now - since > host->longest_stop_ns) {
+        host->longest_stop_ns = now - since;
+    }
     if (!virtio_net_tx_stopped(host->net, 0)) {
         host->stopped_since_ns = 0;
-        return;
-    }
-    const uint64_t now = seam_now_ns();
-    if (host->stopped_since_ns == 0) {
+    } else if (since == 0) {
         host->stopped_since_ns = now;
-    } else if (now - host->stopped_since_ns > host->longest_stop_ns) {
-        host->longest_stop_ns = now - host->stopped_since_ns;
     }
 }
 
 bool host_turn(struct strict_host *host)
 {
+    note_stop(host);
     bool did = poll_driver(host);
     did |= virtio_net_tx_reclaim(host->net, 0, BUDGET) > 0;
     did |= virtio_net_rx_poll(host->net, 0, BUDGET) > 0;
