@@ -307,9 +307,9 @@ def _picture(found):
         "Stop and wake: what each policy costs, ring of 256, chains of up to 18 pieces, no INDIRECT",
         (
             Panel("Model device, one completion at a time: requeues and drops", "policy", "per 100 packets",
-                  tuple(Series(n, tuple(some)) for n, some in model.items()), bars=True),
+                  tuple(Series(n, tuple(some)) for n, some in sorted(model.items())), bars=True),
             Panel(f"QEMU, {FLOWS} TCP streams, link {LIMITED_LINK}: median, lowest and highest run", "policy", "Mbit/s",
                   tuple(Series(n, tuple((p, v) for p, v, _ in some), tuple(s for _, _, s in some))
-                        for n, some in qemu.items()), bars=True),
+                        for n, some in sorted(qemu.items())), bars=True),
         ),
     )  # fmt: skip
