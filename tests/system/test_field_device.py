@@ -724,7 +724,7 @@ def test_host_is_crowded(sluice, image):
 
 
 SHORT_QUEUE = """
-    with Lab(LabSpec(link=None)) as lab:
+    with Lab(LabSpec()) as lab:
         shell.run("ip", "link", "set", "tap0", "txqueuelen", 10)
         answer(measure(lab, protocol=sys.argv[3], time_s=float(sys.argv[4]), parallel=8, bidir=True, sndbuf=16384,
                        sndbuf_bytes=16384))
