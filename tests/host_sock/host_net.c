@@ -182,6 +182,11 @@ void net_on_link(void (*changed)(void *arg, bool up), void *arg)
     (void)arg;
 }
 
+void net_on_stall(void (*told)(const struct virtio_net_stall *stall))
+{
+    (void)told;
+}
+
 unsigned net_tx_in_flight(void)
 {
     return 0;
