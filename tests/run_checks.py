@@ -22,7 +22,7 @@ import xml.etree.ElementTree as ElementTree
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 UNIT_SECONDS = 300  # a unit test program that takes longer hangs
-SYSTEM_SECONDS = 3600
+SYSTEM_SECONDS, SYSTEM_LONG_SECONDS = 3600, 4 * 3600
 
 TARGETS = ("model", "mutants", "fuzz", "fuzz-short", "interleavings", "long")
 LINT_STEPS = ("clang", "format", "tidy", "cppcheck", "shell", "layers", "size", "foreign", "clauses", "field-cases")
@@ -107,19 +107,19 @@ def unit(tally):
         show("FAIL" if bad else "ok", f"unit {name}", started, f" {passed} tests")
 
 
-def system(tally, marked="not long"):
+def system(tally, marked="not long", seconds=SYSTEM_SECONDS):
     folder = os.path.join(ROOT, "tests/system")
     if not any(name.startswith("test_") for name in os.listdir(folder)):
         return
     report = os.path.join(ROOT, "build/system.xml")
     if os.path.exists(report):
         os.remove(report)
-    command = [sys.executable, "-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", "-m", marked,
+    command = [sys.executable, "-m", "pytest", "-v", "-rs", "--durations=15", "-p", "no:cacheprovider", "-m", marked,
                f"--junitxml={report}", folder]  # fmt: skip
     try:
-        code = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, timeout=SYSTEM_SECONDS, check=False).returncode
+        code = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, timeout=seconds, check=False).returncode
     except subprocess.TimeoutExpired:
-        tally.fail(f"system: no end after {SYSTEM_SECONDS} s")
+        tally.fail(f"system: no end after {seconds} s")
         return
     try:
         suites = ElementTree.parse(report).getroot().iter("testcase")
@@ -163,7 +163,7 @@ def target(name):
 
 def main():
     groups = {"lint": lint, "unit": unit, "system": system,
-              "system-long": lambda tally: system(tally, "long")}  # fmt: skip
+              "system-long": lambda tally: system(tally, "long", SYSTEM_LONG_SECONDS)}  # fmt: skip
     groups.update((name, target(name)) for name in TARGETS)
     asked = sys.argv[1:]
     if not asked or any(name not in groups for name in asked):
