@@ -374,7 +374,7 @@ OUR_H := $(wildcard boot/*.h drivers/*.h net/*.h net/arch/*.h apps/*.h tests/*/*
 SCRIPTS = $(shell grep -l -E -e '^\#!/(usr/)?bin/(env )?(ba)?sh' -r host tests .ci)
 
 .PHONY: lint-clang lint-format lint-tidy lint-cppcheck lint-shell lint-layers lint-size lint-foreign lint-clauses \
-    lint-field-cases
+    lint-mutants lint-field-cases
 
 # The second compiler, with the same warnings, on exactly what is compiled otherwise.
 CLANG_IMAGE_CFLAGS = $(subst -isystem $(shell $(CC) -print-file-name=include),-isystem $(shell $(CLANG) -print-resource-dir)/include,$(IMAGE_CFLAGS))
@@ -417,6 +417,9 @@ lint-foreign:
 # Prints "N clauses covered of M that apply".
 lint-clauses:
 	@$(PYTHON) tests/clauses.py
+
+lint-mutants:
+	@$(PYTHON) tests/mutants/run --check
 
 # Prints "N field cases: M are tests, K listed with a reason".
 lint-field-cases:

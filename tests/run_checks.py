@@ -25,7 +25,8 @@ UNIT_SECONDS = 300  # a unit test program that takes longer hangs
 SYSTEM_SECONDS, SYSTEM_LONG_SECONDS = 3600, 4 * 3600
 
 TARGETS = ("model", "mutants", "fuzz", "fuzz-short", "interleavings", "long")
-LINT_STEPS = ("clang", "format", "tidy", "cppcheck", "shell", "layers", "size", "foreign", "clauses", "field-cases")
+LINT_STEPS = ("clang", "format", "tidy", "cppcheck", "shell", "layers", "size", "foreign", "clauses", "mutants",
+              "field-cases")
 
 
 class Tally:
