@@ -209,6 +209,7 @@ struct virtio_net {
     struct tx_queue tx;
     struct rx_queue rx;
     struct irq_watch config_irq;
+    uint8_t status;    /* bits that the driver has set since the last reset */
     bool dead;         /* given up: every call answers FATAL or nothing */
     bool reset_wanted; /* a ring or the device is broken; virtio_net_poll mends it */
     bool status_lost;  /* since the last start */

@@ -11,11 +11,17 @@ static bool has(const struct virtio_net *dev, unsigned bit)
     return (dev->info.features_accepted & FEATURE(bit)) != 0;
 }
 
-/* Raises a status bit; the others stay (2.1.1). */
+/*
+ * Raises a status bit; the others stay (2.1.1): those that this driver has set, by its own account.
+ * What the register shows is not written back, or a device that shows DRIVER_OK early would be live
+ * before its queues are there. Only NEEDS_RESET is the device's to set, and stays as it is.
+ */
 static void raise_status(struct virtio_net *dev, unsigned bit)
 {
     struct virtio_transport *t = dev->transport;
-    t->ops->set_status(t, (uint8_t)(t->ops->status(t) | bit));
+
+    dev->status |= (uint8_t)bit;
+    t->ops->set_status(t, dev->status | (t->ops->status(t) & VIRTIO_STATUS_NEEDS_RESET));
 }
 
 static bool fail(struct virtio_net *dev, const char **why, const char *reason)
@@ -90,9 +96,17 @@ static bool wake_device(struct virtio_net *dev, const char **why)
         *why = "the device does not end its reset: its status register stays above 0";
         return false;
     }
+    dev->status = 0;
     raise_status(dev, VIRTIO_STATUS_ACKNOWLEDGE);
     raise_status(dev, VIRTIO_STATUS_DRIVER);
     return true;
+}
+
+/* Is all that was set there when read back? */
+static bool status_kept(struct virtio_net *dev, uint8_t bits, const char **why)
+{
+    return (bits & dev->status) == dev->status ||
+           fail(dev, why, "the device's status register does not keep what is written to it");
 }
 
 /* Steps 4 to 6. FEATURES_OK must still be there when read back, or the device refuses the set. */
@@ -102,10 +116,11 @@ static bool confirm_features(struct virtio_net *dev, uint64_t accepted, const ch
 
     t->ops->set_driver_features(t, accepted);
     raise_status(dev, VIRTIO_STATUS_FEATURES_OK);
-    if ((t->ops->status(t) & VIRTIO_STATUS_FEATURES_OK) == 0) {
+    uint8_t bits = t->ops->status(t);
+    if ((bits & VIRTIO_STATUS_FEATURES_OK) == 0) {
         return fail(dev, why, "the device refuses the features that it offered itself");
     }
-    return true;
+    return status_kept(dev, bits, why);
 }
 
 static bool negotiate(struct virtio_net *dev, const struct virtio_net_config *config,
@@ -176,8 +191,12 @@ static bool go_live(struct virtio_net *dev, const char **why)
     rx_refill(dev);
     raise_status(dev, VIRTIO_STATUS_DRIVER_OK);
     /* NEEDS_RESET right away: a device that cannot work with what it was given (2.1.2). */
-    if ((t->ops->status(t) & VIRTIO_STATUS_NEEDS_RESET) != 0) {
+    uint8_t bits = t->ops->status(t);
+    if ((bits & VIRTIO_STATUS_NEEDS_RESET) != 0) {
         return fail(dev, why, "the device asked for a reset as soon as it was started");
+    }
+    if (!status_kept(dev, bits, why)) {
+        return false;
     }
     rx_kick(dev);
     return true;

@@ -57,7 +57,7 @@ static void set_status(struct virtio_transport *transport, uint8_t value)
         }
         return;
     }
-    if ((value & dev->status) != (dev->status & ~VIRTIO_STATUS_NEEDS_RESET)) {
+    if ((value & dev->status) != dev->status) {
         violate(dev, "CORE-DRV-STAT-02: status %#x after %#x", value, dev->status);
     }
     if ((value & VIRTIO_STATUS_FEATURES_OK) != 0 && dev->opt.refuse_features) {

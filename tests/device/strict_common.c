@@ -108,7 +108,8 @@ static void check_status_order(struct strict_device *dev, uint8_t value)
     const uint8_t added = (uint8_t)(value & ~old & ~S_NEEDS_RESET);
     STRICT_CHECK(r, CORE_DRV_INIT_01, dev->status_written,
                  "the first write of the status is %#x, not a reset", value);
-    STRICT_CHECK(r, CORE_DRV_STAT_02, (value & old) == old, "status from %#x to %#x", old, value);
+    STRICT_CHECK(r, CORE_DRV_STAT_02, (value & dev->status) == dev->status,
+                 "status from %#x to %#x", dev->status, value);
     STRICT_CHECK(r, CORE_DRV_STAT_03, (old & S_FAILED) == 0 || (added == 0),
                  "status %#x after FAILED, without a reset", value);
     if ((added & S_FAILED) != 0 || added == 0) {

@@ -34,14 +34,37 @@ static bool took(struct rig *rig, unsigned bit)
 
 static uint8_t status_log[32];
 static unsigned n_status;
-static void (*real_set_status)(struct virtio_transport *, uint8_t);
+static uint8_t shown_too, hidden; /* bits of the status as it is read */
+static struct virtio_transport_ops logged;
+static const struct virtio_transport_ops *real;
 
 static void log_status(struct virtio_transport *t, uint8_t status)
 {
     if (n_status < sizeof(status_log)) {
         status_log[n_status++] = status;
     }
-    real_set_status(t, status);
+    real->set_status(t, status);
+}
+
+static uint8_t show_status(struct virtio_transport *t)
+{
+    const uint8_t bits = real->status(t);
+    return bits == 0 ? 0 : (uint8_t)((bits | shown_too) & ~hidden);
+}
+
+/* Opens a device whose status is logged as it is written, and not read as it is. */
+static void open_logged(struct rig *rig, uint8_t show, uint8_t hide)
+{
+    model_init(&rig->device, &rig->opt);
+    real = rig->device.base.ops;
+    logged = *real;
+    logged.set_status = log_status;
+    logged.status = show_status;
+    rig->device.base.ops = &logged;
+    shown_too = show;
+    hidden = hide;
+    n_status = 0;
+    rig->dev = virtio_net_open_transport(&rig->device.base, &rig->config, &rig->why);
 }
 
 /* 3.1.1: reset, ACKNOWLEDGE, DRIVER, FEATURES_OK, DRIVER_OK, each its own write; RX kicked after.
@@ -49,17 +72,10 @@ static void log_status(struct virtio_transport *t, uint8_t status)
 static void test_order(void **state)
 {
     struct rig *rig = rig_new();
-    struct virtio_transport_ops ops;
     static const uint8_t expected[] = {0, 1, 3, 11, 15};
 
     (void)state;
-    model_init(&rig->device, &rig->opt);
-    ops = *rig->device.base.ops;
-    real_set_status = ops.set_status;
-    ops.set_status = log_status;
-    rig->device.base.ops = &ops;
-    n_status = 0;
-    rig->dev = virtio_net_open_transport(&rig->device.base, &rig->config, &rig->why);
+    open_logged(rig, 0, 0);
     assert_non_null(rig->dev);
     assert_int_equal(n_status, sizeof(expected));
     assert_memory_equal(status_log, expected, sizeof(expected));
@@ -68,6 +84,63 @@ static void test_order(void **state)
     assert_int_equal(rig->device.violations, 0);
     assert_int_equal(rig_rx(rig).posted, 64);
     rig_free(rig);
+}
+
+/* Whatever bits of the driver's the register shows: none goes back that the driver did not set, so
+ * no device is live before its queues are there. */
+static void test_shown_bits_are_not_written(void **state)
+{
+    static const uint8_t expected[] = {0, 1, 3, 11, 15};
+
+    (void)state;
+    for (unsigned shown = 0; shown < 0x100; shown++) {
+        if ((shown & VIRTIO_STATUS_NEEDS_RESET) != 0) {
+            continue;
+        }
+        struct rig *rig = rig_new();
+        open_logged(rig, (uint8_t)shown, 0);
+        assert_non_null(rig->dev);
+        assert_int_equal(n_status, sizeof(expected));
+        assert_memory_equal(status_log, expected, sizeof(expected));
+        assert_int_equal(rig->device.violations, 0);
+        rig_free(rig);
+    }
+}
+
+/* The one bit that is the device's own stays as it is (2.1.1), and ends the start. */
+static void test_early_needs_reset(void **state)
+{
+    struct rig *rig = rig_new();
+    static const uint8_t expected[] = {0, 1, 0x43, 0x4b, 0x4f, 0xcf, 0};
+
+    (void)state;
+    open_logged(rig, VIRTIO_STATUS_NEEDS_RESET, 0);
+    assert_null(rig->dev);
+    assert_non_null(strstr(rig->why, "asked for a reset"));
+    assert_int_equal(n_status, sizeof(expected));
+    assert_memory_equal(status_log, expected, sizeof(expected));
+    rig_free(rig);
+}
+
+/* A bit that was set and does not read back: the device did not take it, and is not driven. */
+static void test_status_not_kept(void **state)
+{
+    static const uint8_t bits[] = {VIRTIO_STATUS_ACKNOWLEDGE, VIRTIO_STATUS_DRIVER,
+                                   VIRTIO_STATUS_DRIVER_OK, VIRTIO_STATUS_FEATURES_OK};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(bits); i++) {
+        struct rig *rig = rig_new();
+        open_logged(rig, 0, bits[i]);
+        assert_null(rig->dev);
+        assert_non_null(strstr(rig->why, bits[i] == VIRTIO_STATUS_FEATURES_OK
+                                             ? "refuses the features"
+                                             : "does not keep what is written"));
+        assert_true(n_status >= 2);
+        assert_true((status_log[n_status - 2] & VIRTIO_STATUS_FAILED) != 0);
+        assert_int_equal(status_log[n_status - 1], 0);
+        rig_free(rig);
+    }
 }
 
 /* ---- features ---- */
@@ -355,6 +428,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order),
+        cmocka_unit_test(test_shown_bits_are_not_written),
+        cmocka_unit_test(test_early_needs_reset),
+        cmocka_unit_test(test_status_not_kept),
         cmocka_unit_test(test_feature_subsets),
         cmocka_unit_test(test_refusals_have_reasons),
         cmocka_unit_test(test_mac),
