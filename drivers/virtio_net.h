@@ -7,12 +7,15 @@
  * calls of this file, never from an interrupt. One caller, one core: no function here may be
  * entered from two contexts.
  *
+ * `pair` is the number of a receive queue and the transmit queue that belongs to it, here as in the
+ * callbacks. The driver uses the first pair, 0, of any device.
+ *
  * Sending in four lines:
  *
- *     if (virtio_net_tx_stopped(dev, q))  // false: room for a whole unit plus the reserve
- *         wait for tx_wake                // true promises that it comes
- *     virtio_net_tx_add(dev, q, &frame)   // cannot fail now; may stop the queue for the next one
- *     virtio_net_tx_flush(dev, q)         // once a batch: publish, and kick if it is wanted
+ *     if (virtio_net_tx_stopped(dev, pair))  // false: room for a whole unit plus the reserve
+ *         wait for tx_wake                   // true promises that it comes
+ *     virtio_net_tx_add(dev, pair, &frame)   // cannot fail now; may stop the queue for the next
+ * one virtio_net_tx_flush(dev, pair)         // once a batch: publish, and kick if it is wanted
  */
 #ifndef SLUICE_DRIVERS_VIRTIO_NET_H
 #define SLUICE_DRIVERS_VIRTIO_NET_H
@@ -99,7 +102,7 @@ struct virtio_net_rx_packet {
 /* A queue as the safety timer found it, where an interrupt or a kick turned out to be missing. */
 struct virtio_net_stall {
     const char *fault; /* a name of virtio_net_fault_names */
-    unsigned queue;    /* of the device: 0 receives, 1 transmits */
+    unsigned queue;    /* of the pair: 0 receives, 1 transmits */
     uint16_t avail_idx, used_idx, used_seen;
     uint16_t event; /* of the device: avail_event as last read, 0 without EVENT_IDX */
     uint32_t interrupts;
@@ -108,13 +111,13 @@ struct virtio_net_stall {
 struct virtio_net_ops {
     /* The device is done with the frame, or it was aborted by a reset. The slots are free already.
      * Adds nothing itself. With a fault policy also from inside virtio_net_tx_add. */
-    void (*tx_done)(void *ctx, unsigned queue, void *cookie, bool aborted);
+    void (*tx_done)(void *ctx, unsigned pair, void *cookie, bool aborted);
     /* The queue was stopped and has room for a whole unit again. Once for each stop, at the end of
      * a reclaim batch. */
-    void (*tx_wake)(void *ctx, unsigned queue);
+    void (*tx_wake)(void *ctx, unsigned pair);
     /* One packet. The pieces belong to the callee, who gives each back. The array is the driver's.
      */
-    void (*rx)(void *ctx, unsigned queue, const struct virtio_net_rx_packet *packet);
+    void (*rx)(void *ctx, unsigned pair, const struct virtio_net_rx_packet *packet);
     /* Link state, or announce: after a configuration interrupt, from virtio_net_poll. Down for
      * good when the device is given up: info.lost. */
     void (*link)(void *ctx, bool up);
@@ -209,14 +212,14 @@ uint16_t virtio_net_tx_cost_descs(const struct virtio_net *dev, uint16_t n_segs,
  * datagram of max_datagram_bytes, or one TSO frame) and the reserve fit. The fault policies break
  * the promise on purpose.
  */
-bool virtio_net_tx_stopped(const struct virtio_net *dev, unsigned queue);
+bool virtio_net_tx_stopped(const struct virtio_net *dev, unsigned pair);
 
 /*
  * For the joining glue: a frame that is still being joined counts as in the ring. Reserves descs
  * for it (true when they were free beyond the reserve), gives them back just before the add.
  */
-bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned queue, uint16_t descs);
-void virtio_net_tx_unreserve(struct virtio_net *dev, unsigned queue, uint16_t descs);
+bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned pair, uint16_t descs);
+void virtio_net_tx_unreserve(struct virtio_net *dev, unsigned pair, uint16_t descs);
 
 /*
  * Places one frame in the ring. OK: the driver owns it. AGAIN: not taken. After a positive room
@@ -224,23 +227,23 @@ void virtio_net_tx_unreserve(struct virtio_net *dev, unsigned queue, uint16_t de
  * it found the reserve empty (reserve_exhausted counts it, the caller drops the frame). Stops the
  * queue when fewer than the stop threshold are free: publish, kick, arm, full barrier, look again.
  */
-enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned queue,
+enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned pair,
                                          const struct virtio_net_tx_frame *frame);
 
 /* Publishes what was added and kicks if the device wants it. Once a batch. */
-void virtio_net_tx_flush(struct virtio_net *dev, unsigned queue);
+void virtio_net_tx_flush(struct virtio_net *dev, unsigned pair);
 
 /* Takes back what the device has used, at most budget frames; tx_done for each, tx_wake at the end
  * of the batch. Returns the number of frames. */
-unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned queue, unsigned budget);
+unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned pair, unsigned budget);
 
 /* Frames that are in the ring and not reclaimed. */
-unsigned virtio_net_tx_in_flight(const struct virtio_net *dev, unsigned queue);
+unsigned virtio_net_tx_in_flight(const struct virtio_net *dev, unsigned pair);
 
 /* ---- receive ---- */
 
 /* Hands up at most budget packets, refills, kicks once. Returns the number of packets. */
-unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned queue, unsigned budget);
+unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned pair, unsigned budget);
 
 /* Gives a piece's buffer back. Refills the ring if it ran short. */
 void virtio_net_rx_return(struct virtio_net *dev, void *handle);
@@ -335,9 +338,9 @@ struct virtio_net_rx_stats {
     uint64_t drops[VIRTIO_NET_RX_DROPS];
 };
 
-void virtio_net_tx_stats(const struct virtio_net *dev, unsigned queue,
+void virtio_net_tx_stats(const struct virtio_net *dev, unsigned pair,
                          struct virtio_net_tx_stats *out);
-void virtio_net_rx_stats(const struct virtio_net *dev, unsigned queue,
+void virtio_net_rx_stats(const struct virtio_net *dev, unsigned pair,
                          struct virtio_net_rx_stats *out);
 const uint64_t *virtio_net_device_faults(const struct virtio_net *dev);
 

@@ -27,7 +27,8 @@
 #define VIRTIO_NET_CFG_MTU    10u
 #define VIRTIO_NET_S_LINK_UP  1u
 
-/* Queue numbers (5.1.2) of the only pair in use. */
+/* The only pair in use, and the numbers of its queues (5.1.2). */
+#define VIRTIO_NET_PAIR     0u
 #define VIRTIO_NET_RX_QUEUE 0u
 #define VIRTIO_NET_TX_QUEUE 1u
 

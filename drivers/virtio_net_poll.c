@@ -176,7 +176,7 @@ bool virtio_net_arm(struct virtio_net *dev, bool want_tx)
     dev->config_irq.at_arm = line_count(&dev->config_irq);
     judge_suspect(dev, &dev->rx.vq, &dev->rx.irq, &dev->rx.suspect);
     judge_suspect(dev, &dev->tx.vq, &dev->tx.irq, &dev->tx.suspect);
-    virtio_net_tx_flush(dev, VIRTIO_NET_TX_QUEUE);
+    virtio_net_tx_flush(dev, VIRTIO_NET_PAIR);
     if (dev->reset_wanted || dev->config_irq.at_arm != dev->config_irq.counted ||
         tx_wake_due(&dev->tx)) {
         return false;

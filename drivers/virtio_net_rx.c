@@ -291,7 +291,7 @@ static void finish_packet(struct virtio_net *dev)
     rx->stats.bytes += partial->packet.len_bytes;
     partial->n_wanted = 0;
     partial->n_have = 0;
-    dev->ops->rx(dev->ctx, VIRTIO_NET_RX_QUEUE, &partial->packet);
+    dev->ops->rx(dev->ctx, VIRTIO_NET_PAIR, &partial->packet);
 }
 
 /* A later buffer of the packet. One that cannot be spoils the packet, but not the count: the rest
@@ -333,14 +333,14 @@ static bool take_buffer(struct virtio_net *dev, const struct vq_done *done)
     return false;
 }
 
-unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned queue, unsigned budget)
+unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned pair, unsigned budget)
 {
     struct rx_queue *rx = &dev->rx;
     struct vq_done done;
     unsigned n_packets = 0;
     bool work = false;
 
-    (void)queue;
+    (void)pair;
     if (dev->dead) {
         return 0;
     }
@@ -362,10 +362,10 @@ unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned queue, unsigned bud
     return n_packets;
 }
 
-void virtio_net_rx_stats(const struct virtio_net *dev, unsigned queue,
+void virtio_net_rx_stats(const struct virtio_net *dev, unsigned pair,
                          struct virtio_net_rx_stats *out)
 {
-    (void)queue;
+    (void)pair;
     *out = dev->rx.stats;
     out->pool_bufs = dev->rx.n_bufs;
     out->pool_free = dev->rx.n_free;

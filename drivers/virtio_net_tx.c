@@ -17,15 +17,15 @@
 #include "boot/mem.h"
 #include "boot/panic.h"
 
-bool virtio_net_tx_stopped(const struct virtio_net *dev, unsigned queue)
+bool virtio_net_tx_stopped(const struct virtio_net *dev, unsigned pair)
 {
-    (void)queue;
+    (void)pair;
     return dev->tx.stopped;
 }
 
-unsigned virtio_net_tx_in_flight(const struct virtio_net *dev, unsigned queue)
+unsigned virtio_net_tx_in_flight(const struct virtio_net *dev, unsigned pair)
 {
-    (void)queue;
+    (void)pair;
     return vq_in_flight(&dev->tx.vq);
 }
 
@@ -37,11 +37,11 @@ uint16_t virtio_net_tx_cost_descs(const struct virtio_net *dev, uint16_t n_segs,
 
 /* ---- publish and kick ---- */
 
-void virtio_net_tx_flush(struct virtio_net *dev, unsigned queue)
+void virtio_net_tx_flush(struct virtio_net *dev, unsigned pair)
 {
     struct tx_queue *tx = &dev->tx;
 
-    (void)queue;
+    (void)pair;
     vq_publish(&tx->vq);
     if (tx->vq.unkicked == 0) {
         return;
@@ -116,7 +116,7 @@ void tx_stop(struct virtio_net *dev)
     tx->stats.stops++;
     vq_note(&tx->vq, RING_STOP, tx_room(tx), 0, 0);
     tx->stopped_at_ns = clock_now_ns();
-    virtio_net_tx_flush(dev, VIRTIO_NET_TX_QUEUE);
+    virtio_net_tx_flush(dev, VIRTIO_NET_PAIR);
     judge_suspect(dev, &tx->vq, &tx->irq, &tx->suspect);
     (void)tx_arm(dev, true);
 }
@@ -147,14 +147,14 @@ void tx_wake_if_due(struct virtio_net *dev)
     tx->stopped = false;
     tx->stats.wakes++;
     tx->stats.full_ns += clock_now_ns() - tx->stopped_at_ns;
-    dev->ops->tx_wake(dev->ctx, VIRTIO_NET_TX_QUEUE);
+    dev->ops->tx_wake(dev->ctx, VIRTIO_NET_PAIR);
 }
 
-bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned queue, uint16_t descs)
+bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned pair, uint16_t descs)
 {
     struct tx_queue *tx = &dev->tx;
 
-    (void)queue;
+    (void)pair;
     if (tx_room(tx) < descs + tx->stats.reserve_descs) {
         return false;
     }
@@ -164,9 +164,9 @@ bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned queue, uint16_t desc
     return true;
 }
 
-void virtio_net_tx_unreserve(struct virtio_net *dev, unsigned queue, uint16_t descs)
+void virtio_net_tx_unreserve(struct virtio_net *dev, unsigned pair, uint16_t descs)
 {
-    (void)queue;
+    (void)pair;
     invariant(descs <= dev->tx.set_aside);
     vq_note(&dev->tx.vq, RING_CALL_UNRESERVE, descs, 0, 0);
     dev->tx.set_aside = (uint16_t)(dev->tx.set_aside - descs);
@@ -265,12 +265,12 @@ uint16_t tx_frame_cost(const struct virtio_net *dev, const struct virtio_net_tx_
     return virtio_net_tx_cost_descs(dev, frame->n_segs, header_in_headroom(frame));
 }
 
-enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned queue,
+enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned pair,
                                          const struct virtio_net_tx_frame *frame)
 {
     struct tx_queue *tx = &dev->tx;
 
-    (void)queue;
+    (void)pair;
     if (dev->dead) {
         return VIRTIO_NET_FATAL;
     }
@@ -292,13 +292,13 @@ enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned queue,
 
 /* ---- reclaim ---- */
 
-unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned queue, unsigned budget)
+unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned pair, unsigned budget)
 {
     struct tx_queue *tx = &dev->tx;
     struct vq_done done;
     unsigned n = 0;
 
-    (void)queue;
+    (void)pair;
     if (dev->dead) {
         return 0;
     }
@@ -310,7 +310,7 @@ unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned queue, unsigned 
         tx->stats.bytes += done.out_bytes - sizeof(struct virtio_net_hdr);
         /* 2.7.8.2: nothing was lent for writing. The length is used for nothing, so only noted. */
         dev->faults[VIRTIO_NET_FAULT_USED_LEN] += done.used_bytes != 0;
-        dev->ops->tx_done(dev->ctx, VIRTIO_NET_TX_QUEUE, done.cookie, false);
+        dev->ops->tx_done(dev->ctx, VIRTIO_NET_PAIR, done.cookie, false);
     }
     irq_account(&tx->irq, n != 0, &tx->stats.interrupts, &tx->stats.spurious_interrupts);
     rekick_account(dev, &tx->rekick, n != 0);
@@ -326,9 +326,9 @@ unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned queue, unsigned 
     return n;
 }
 
-void virtio_net_tx_stats(const struct virtio_net *dev, unsigned queue,
+void virtio_net_tx_stats(const struct virtio_net *dev, unsigned pair,
                          struct virtio_net_tx_stats *out)
 {
-    (void)queue;
+    (void)pair;
     *out = dev->tx.stats;
 }

@@ -45,14 +45,14 @@ static enum virtio_net_result spin_for_room(struct virtio_net *dev,
     struct tx_queue *tx = &dev->tx;
     uint16_t cost = tx_frame_cost(dev, frame);
 
-    virtio_net_tx_flush(dev, VIRTIO_NET_TX_QUEUE);
+    virtio_net_tx_flush(dev, VIRTIO_NET_PAIR);
     while (tx_room(tx) < cost) {
         if (tx->vq.fault != VQ_FAULT_NONE) {
             tx_stop(dev);
             return VIRTIO_NET_AGAIN;
         }
         cpu_relax();
-        virtio_net_tx_reclaim(dev, VIRTIO_NET_TX_QUEUE, tx->vq.size);
+        virtio_net_tx_reclaim(dev, VIRTIO_NET_PAIR, tx->vq.size);
     }
     tx_place(dev, frame);
     tx->stats.submitted++;
@@ -81,7 +81,7 @@ enum virtio_net_result tx_add_when_full(struct virtio_net *dev,
         tx->stats.submitted++;
         tx->stats.aborted++;
         tx_stop_if_short(dev);
-        dev->ops->tx_done(dev->ctx, VIRTIO_NET_TX_QUEUE, frame->cookie, true);
+        dev->ops->tx_done(dev->ctx, VIRTIO_NET_PAIR, frame->cookie, true);
         return VIRTIO_NET_OK;
     case TX_FULL_SPIN:
         return spin_for_room(dev, frame);
@@ -109,5 +109,5 @@ void tx_retry_held(struct virtio_net *dev)
     tx->holder.occupied = false;
     tx->stats.held = 0;
     tx_place(dev, &tx->holder.frame);
-    virtio_net_tx_flush(dev, VIRTIO_NET_TX_QUEUE);
+    virtio_net_tx_flush(dev, VIRTIO_NET_PAIR);
 }

@@ -84,13 +84,13 @@ void tx_abort(struct virtio_net *dev)
 
     while ((cookie = vq_abort(&tx->vq, &cursor)) != NULL) {
         tx->stats.aborted++;
-        dev->ops->tx_done(dev->ctx, VIRTIO_NET_TX_QUEUE, cookie, true);
+        dev->ops->tx_done(dev->ctx, VIRTIO_NET_PAIR, cookie, true);
     }
     if (tx->holder.occupied) {
         tx->holder.occupied = false;
         tx->stats.held = 0;
         tx->stats.aborted++;
-        dev->ops->tx_done(dev->ctx, VIRTIO_NET_TX_QUEUE, tx->holder.frame.cookie, true);
+        dev->ops->tx_done(dev->ctx, VIRTIO_NET_PAIR, tx->holder.frame.cookie, true);
     }
     tx->rekick = (struct rekick){0};
     vq_init(&tx->vq, tx->vq.size, tx->vq.event_idx, &tx->vq.memory);

@@ -67,8 +67,8 @@ bool net_poll(void)
     bool any = false;
     net.pass_ns = clock_now_ns();
     note_standstill();
-    any |= virtio_net_rx_poll(net.dev, NET_QUEUE, RX_BUDGET_PKTS) != 0;
-    any |= virtio_net_tx_reclaim(net.dev, NET_QUEUE, TX_BUDGET_PKTS) != 0;
+    any |= virtio_net_rx_poll(net.dev, NET_PAIR, RX_BUDGET_PKTS) != 0;
+    any |= virtio_net_tx_reclaim(net.dev, NET_PAIR, TX_BUDGET_PKTS) != 0;
     tcp_gate_acks();
     any |= virtio_net_poll(net.dev, net.pass_ns);
     if (net.tx_wake_pending) {
@@ -80,7 +80,7 @@ bool net_poll(void)
     any |= net_probe_poll(net.pass_ns);
     any |= sock_run_writable();
     offload_flush();
-    virtio_net_tx_flush(net.dev, NET_QUEUE);
+    virtio_net_tx_flush(net.dev, NET_PAIR);
     return any;
 }
 

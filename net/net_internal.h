@@ -15,8 +15,8 @@
 #include "lwip/netif.h"
 #include "lwip/pbuf.h"
 
-/* The device queue of this stack. */
-#define NET_QUEUE 0u
+/* The pair of queues of this stack. */
+#define NET_PAIR 0u
 
 /* What the tunnel says to the glue about the outer frame that it is just sending. */
 struct net_tunnel_frame {
@@ -58,7 +58,7 @@ extern struct net_state net;
 /* The gate's view of the ring: false promises nothing, true promises room for a whole unit. */
 static inline bool net_tx_open(void)
 {
-    return net.link_up && !virtio_net_tx_stopped(net.dev, NET_QUEUE);
+    return net.link_up && !virtio_net_tx_stopped(net.dev, NET_PAIR);
 }
 
 /* ---- net.c ---- */

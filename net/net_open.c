@@ -101,7 +101,7 @@ static bool open_device(const struct net_config *config, const char **why)
     memcpy(mac, config->mac_set ? config->mac : net.info->mac, sizeof(mac));
     net.max_datagram_bytes = LWIP_MIN(net.info->max_datagram_bytes, MAX_DATAGRAM_BYTES);
     struct virtio_net_rx_stats rx;
-    virtio_net_rx_stats(net.dev, NET_QUEUE, &rx);
+    virtio_net_rx_stats(net.dev, NET_PAIR, &rx);
     /* Half of the pool may be pinned by the stack; beyond that packets are copied. */
     net.rx_pin_limit = LWIP_MAX((uint32_t)rx.pool_bufs / 2, RX_PIN_MIN_BUFS);
     return true;
@@ -220,7 +220,7 @@ void net_close(void)
         tcp_abort(tcp_tw_pcbs);
     }
     offload_flush();
-    virtio_net_tx_flush(net.dev, NET_QUEUE);
+    virtio_net_tx_flush(net.dev, NET_PAIR);
     if (dhcp_started) {
         dhcp_stop(&net.netif);
         dhcp_cleanup(&net.netif);
@@ -241,7 +241,7 @@ void net_close(void)
 
 unsigned net_tx_in_flight(void)
 {
-    return virtio_net_tx_in_flight(net.dev, NET_QUEUE) + offload_held();
+    return virtio_net_tx_in_flight(net.dev, NET_PAIR) + offload_held();
 }
 
 struct netif *net_path(uint32_t ip)
@@ -291,7 +291,7 @@ void net_stats(struct net_stats *out)
 void net_ledger(struct net_ledger *out)
 {
     struct virtio_net_tx_stats tx;
-    virtio_net_tx_stats(net.dev, NET_QUEUE, &tx);
+    virtio_net_tx_stats(net.dev, NET_PAIR, &tx);
     *out = (struct net_ledger){
         .submitted = tx.submitted,
         .completed = tx.completed,

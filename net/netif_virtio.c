@@ -157,7 +157,7 @@ static enum virtio_net_result send_kind(struct pbuf *p, bool control, const stru
     if (tcp_data) {
         frame.cookie = (void *)((uintptr_t)p | COOKIE_TCP_DATA);
     }
-    enum virtio_net_result result = virtio_net_tx_add(net.dev, NET_QUEUE, &frame);
+    enum virtio_net_result result = virtio_net_tx_add(net.dev, NET_PAIR, &frame);
     if (tcp_data && result == VIRTIO_NET_OK) {
         net_tcp_in_flight_add(data_tcp_of(p), 1);
     }
@@ -213,7 +213,7 @@ static err_t send_tcp_data(struct pbuf *p, const struct frame_kind *kind)
     enum offload_verdict verdict = OFFLOAD_PLAIN;
     if (net.info->can_tso) {
         verdict = offload_segment(p, kind->tcp_payload_bytes);
-    } else if (virtio_net_tx_stopped(net.dev, NET_QUEUE)) {
+    } else if (virtio_net_tx_stopped(net.dev, NET_PAIR)) {
         verdict = OFFLOAD_REFUSE;
     }
     switch (verdict) {
@@ -234,7 +234,7 @@ static err_t send_tcp_data(struct pbuf *p, const struct frame_kind *kind)
 err_t netif_virtio_ip_output(struct netif *netif, struct pbuf *p, const ip4_addr_t *to)
 {
     const struct ip_hdr *ip = p->payload;
-    if (virtio_net_tx_stopped(net.dev, NET_QUEUE) && IPH_PROTO(ip) == IP_PROTO_TCP &&
+    if (virtio_net_tx_stopped(net.dev, NET_PAIR) && IPH_PROTO(ip) == IP_PROTO_TCP &&
         p->len >= IP_HLEN + TCP_HLEN) {
         const struct tcp_hdr *tcp =
             (const struct tcp_hdr *)(const void *)((const uint8_t *)ip + IP_HLEN);
@@ -271,10 +271,10 @@ static err_t link_output(struct netif *netif, struct pbuf *p)
     return result;
 }
 
-static void tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
+static void tx_done(void *ctx, unsigned pair, void *cookie, bool aborted)
 {
     (void)ctx;
-    (void)queue;
+    (void)pair;
     void *what = (void *)((uintptr_t)cookie & ~(uintptr_t)COOKIE_BITS);
     if (((uintptr_t)cookie & COOKIE_JOINED) != 0) {
         net_tcp_in_flight_add(offload_tcp(what), -1);
@@ -290,10 +290,10 @@ static void tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
     }
 }
 
-static void tx_wake(void *ctx, unsigned queue)
+static void tx_wake(void *ctx, unsigned pair)
 {
     (void)ctx;
-    (void)queue;
+    (void)pair;
     /* TCP is told from the poll loop: this may come from inside one of its own calls. */
     net.tx_wake_pending = true;
 }
@@ -408,10 +408,10 @@ void netif_virtio_arp(struct pbuf *p, struct netif *netif)
     etharp_input(p, netif);
 }
 
-static void rx(void *ctx, unsigned queue, const struct virtio_net_rx_packet *packet)
+static void rx(void *ctx, unsigned pair, const struct virtio_net_rx_packet *packet)
 {
     (void)ctx;
-    (void)queue;
+    (void)pair;
     const struct eth_hdr *eth = (const struct eth_hdr *)(const void *)packet->pieces[0].addr;
     uint16_t type = eth->type;
     bool broadcast = (eth->dest.addr[0] & 1) != 0;

@@ -107,7 +107,7 @@ static bool hold_first(struct pbuf *p, uint16_t payload_bytes)
     if (p->len < header_bytes) {
         return false;
     }
-    if (!virtio_net_tx_reserve(net.dev, NET_QUEUE, descs)) {
+    if (!virtio_net_tx_reserve(net.dev, NET_PAIR, descs)) {
         descs =
             0; /* only a policy that breaks the promise says no: its add shows what that costs */
     }
@@ -123,7 +123,7 @@ static bool hold_first(struct pbuf *p, uint16_t payload_bytes)
     held.pieces[0].addr = p->payload;
     held.pieces[0].len_bytes = header_bytes;
     if (!add_pieces(p, header_bytes)) {
-        virtio_net_tx_unreserve(net.dev, NET_QUEUE, descs);
+        virtio_net_tx_unreserve(net.dev, NET_PAIR, descs);
         held.first = NULL;
         return false;
     }
@@ -199,7 +199,7 @@ enum offload_verdict offload_segment(struct pbuf *p, uint16_t payload_bytes)
         return OFFLOAD_TAKEN;
     }
     offload_flush();
-    if (virtio_net_tx_stopped(net.dev, NET_QUEUE)) {
+    if (virtio_net_tx_stopped(net.dev, NET_PAIR)) {
         return OFFLOAD_REFUSE;
     }
     return hold_first(p, payload_bytes) ? OFFLOAD_TAKEN : OFFLOAD_PLAIN;
@@ -234,7 +234,7 @@ void offload_flush(void)
         return;
     }
     held.first = NULL;
-    virtio_net_tx_unreserve(net.dev, NET_QUEUE, held.reserved_descs);
+    virtio_net_tx_unreserve(net.dev, NET_PAIR, held.reserved_descs);
     if (held.frame != NULL && held.frame->n_segments == 1) {
         netmem_free(held.frame); /* nothing joined after all */
         held.frame = NULL;
@@ -252,7 +252,7 @@ void offload_flush(void)
     held.frame = NULL;
     net_tcp_in_flight_add(tcp_of(frame->header), 1);
     /* The frame may be gone when this returns: a policy may drop it at once. */
-    if (virtio_net_tx_add(net.dev, NET_QUEUE, &out) == VIRTIO_NET_OK) {
+    if (virtio_net_tx_add(net.dev, NET_PAIR, &out) == VIRTIO_NET_OK) {
         net.stats.tso_frames++;
         net.stats.tso_segments += segments;
     } else {
@@ -298,7 +298,7 @@ void offload_drop(void)
     if (held.first == NULL) {
         return;
     }
-    virtio_net_tx_unreserve(net.dev, NET_QUEUE, held.reserved_descs);
+    virtio_net_tx_unreserve(net.dev, NET_PAIR, held.reserved_descs);
     if (held.frame != NULL) {
         offload_done(held.frame);
     } else {

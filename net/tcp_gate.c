@@ -52,7 +52,7 @@ static bool data_left(const struct tcp_pcb *pcb)
 
 void tcp_gate_hold_timers(void)
 {
-    bool stopped = virtio_net_tx_stopped(net.dev, NET_QUEUE);
+    bool stopped = virtio_net_tx_stopped(net.dev, NET_PAIR);
     for (struct tcp_pcb *pcb = tcp_active_pcbs; pcb != NULL; pcb = pcb->next) {
         sock_tcp_note(pcb);
         if (pcb->rtime >= 0 && (at_device(pcb) || (stopped && pcb->unsent != NULL))) {
@@ -112,7 +112,7 @@ uint32_t *tcp_gate_segment_out(struct pbuf *p, struct tcp_hdr *hdr, const struct
     /* snd_nxt moves when a segment was taken, so what lies before it went out already. */
     if (pcb != NULL && pcb->state >= ESTABLISHED && p->tot_len > TCPH_HDRLEN_BYTES(hdr) &&
         TCP_SEQ_LT(lwip_ntohl(hdr->seqno), pcb->snd_nxt) &&
-        !virtio_net_tx_stopped(net.dev, NET_QUEUE)) {
+        !virtio_net_tx_stopped(net.dev, NET_PAIR)) {
         struct sock *sock = pcb->callback_arg;
         net.stats.tcp_retransmits++;
         if (sock != NULL) {

@@ -157,7 +157,7 @@ static err_t tunnel_output(struct netif *netif, struct pbuf *p)
 {
     (void)netif;
     describe(p);
-    if (net.tunnel.tcp_data && virtio_net_tx_stopped(net.dev, NET_QUEUE)) {
+    if (net.tunnel.tcp_data && virtio_net_tx_stopped(net.dev, NET_PAIR)) {
         net.tunnel.active = false;
         return netif_virtio_refuse();
     }

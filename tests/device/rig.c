@@ -7,14 +7,14 @@
 
 #include "tests/device/seams.h"
 
-#define RIG_QUEUE 0u
+#define RIG_PAIR 0u
 
-static void tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
+static void tx_done(void *ctx, unsigned pair, void *cookie, bool aborted)
 {
     struct rig *rig = ctx;
     struct rig_frame *frame = cookie;
 
-    (void)queue;
+    rig->wrong_pairs += pair != RIG_PAIR;
     if (frame < rig->frames || frame >= rig->frames + RIG_FRAMES || !frame->in_use) {
         rig->unknown_cookies++;
         return;
@@ -28,23 +28,23 @@ static void tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
     rig->aborted += aborted;
 }
 
-static void tx_wake(void *ctx, unsigned queue)
+static void tx_wake(void *ctx, unsigned pair)
 {
     struct rig *rig = ctx;
 
-    (void)queue;
+    rig->wrong_pairs += pair != RIG_PAIR;
     rig->wakes++;
     if (rig->on_wake != NULL) {
         rig->on_wake(rig);
     }
 }
 
-static void rx(void *ctx, unsigned queue, const struct virtio_net_rx_packet *packet)
+static void rx(void *ctx, unsigned pair, const struct virtio_net_rx_packet *packet)
 {
     struct rig *rig = ctx;
     uint32_t at = 0;
 
-    (void)queue;
+    rig->wrong_pairs += pair != RIG_PAIR;
     rig->rx_packets++;
     rig->rx_bytes += packet->len_bytes;
     rig->rx_last = *packet;
@@ -136,7 +136,7 @@ static enum virtio_net_result send(struct rig *rig, struct virtio_net_tx_frame t
     tx.n_segs = n_segs;
     tx.headroom_bytes = headroom ? sizeof(frame->headroom) : 0;
     tx.cookie = frame;
-    enum virtio_net_result result = virtio_net_tx_add(rig->dev, RIG_QUEUE, &tx);
+    enum virtio_net_result result = virtio_net_tx_add(rig->dev, RIG_PAIR, &tx);
     if (result != VIRTIO_NET_OK) {
         frame->in_use = false;
     }
@@ -178,14 +178,14 @@ void rig_return_kept(struct rig *rig)
 struct virtio_net_tx_stats rig_tx(const struct rig *rig)
 {
     struct virtio_net_tx_stats stats;
-    virtio_net_tx_stats(rig->dev, RIG_QUEUE, &stats);
+    virtio_net_tx_stats(rig->dev, RIG_PAIR, &stats);
     return stats;
 }
 
 struct virtio_net_rx_stats rig_rx(const struct rig *rig)
 {
     struct virtio_net_rx_stats stats;
-    virtio_net_rx_stats(rig->dev, RIG_QUEUE, &stats);
+    virtio_net_rx_stats(rig->dev, RIG_PAIR, &stats);
     return stats;
 }
 
@@ -208,14 +208,15 @@ bool rig_at_rest(struct rig *rig)
         bool holds;
         const char *what;
     } rest[] = {
-        {virtio_net_tx_in_flight(rig->dev, RIG_QUEUE) == 0, "in flight"},
+        {virtio_net_tx_in_flight(rig->dev, RIG_PAIR) == 0, "in flight"},
         {tx.submitted == tx.completed + tx.aborted, "submitted = completed + aborted"},
         {tx.completed == rig->done, "completed = told"},
         {tx.held == 0, "held"},
         {tx.stops == tx.wakes && tx.wakes == rig->wakes, "stops = wakes"},
-        {!virtio_net_tx_stopped(rig->dev, RIG_QUEUE), "stopped"},
+        {!virtio_net_tx_stopped(rig->dev, RIG_PAIR), "stopped"},
         {in_use == 0, "each frame came back"},
         {rig->unknown_cookies == 0, "cookies"},
+        {rig->wrong_pairs == 0, "told of the pair that was asked for"},
         {rig->device.violations == 0, "violations"},
         {rx_stats.pool_free + rx_stats.posted == rx_stats.pool_bufs, "RX pool"},
     };

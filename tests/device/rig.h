@@ -28,7 +28,7 @@ struct rig {
     const char *why;
     struct rig_frame *frames;
     uint32_t next_frame;
-    uint64_t done, aborted, wakes, unknown_cookies;
+    uint64_t done, aborted, wakes, unknown_cookies, wrong_pairs;
     uint64_t taken_alive; /* frames aborted while the device could still reach them */
     uint64_t rx_packets, rx_bytes;
     struct virtio_net_rx_packet rx_last;

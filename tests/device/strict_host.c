@@ -138,11 +138,11 @@ static void on_sink(void *ctx, const struct strict_net_hdr *hdr, const uint8_t *
 
 /* ---- what the driver tells ---- */
 
-static void on_tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
+static void on_tx_done(void *ctx, unsigned pair, void *cookie, bool aborted)
 {
     struct strict_host *host = ctx;
     struct host_frame *frame = cookie;
-    (void)queue;
+    (void)pair;
     if (frame < host->frames || frame >= host->frames + HOST_FRAMES || !frame->out) {
         abort(); /* a cookie that was never given, or given back before */
     }
@@ -157,10 +157,10 @@ static void on_tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
     }
 }
 
-static void on_tx_wake(void *ctx, unsigned queue)
+static void on_tx_wake(void *ctx, unsigned pair)
 {
     struct strict_host *host = ctx;
-    (void)queue;
+    (void)pair;
     host->tx_wakes++;
     if (virtio_net_tx_stopped(host->net, 0)) {
         abort(); /* the wake promises room */
@@ -178,12 +178,12 @@ static void give_back(struct strict_host *host, const struct virtio_net_rx_packe
     }
 }
 
-static void on_rx(void *ctx, unsigned queue, const struct virtio_net_rx_packet *packet)
+static void on_rx(void *ctx, unsigned pair, const struct virtio_net_rx_packet *packet)
 {
     struct strict_host *host = ctx;
     static uint8_t whole[STRICT_NET_FRAME_BYTES];
     uint32_t at = 0;
-    (void)queue;
+    (void)pair;
     for (unsigned i = 0; i < packet->n_pieces; i++) {
         if (at + packet->pieces[i].len_bytes <= sizeof(whole)) {
             memcpy(whole + at, packet->pieces[i].addr, packet->pieces[i].len_bytes);

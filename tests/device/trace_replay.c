@@ -142,24 +142,24 @@ static void nested(struct replay *replay, bool returns)
     }
 }
 
-static void on_done(void *ctx, unsigned queue, void *cookie, bool aborted)
+static void on_done(void *ctx, unsigned pair, void *cookie, bool aborted)
 {
     struct replay *replay = ctx;
-    (void)queue;
+    (void)pair;
     replay->done += cookie == replay && !aborted;
 }
 
-static void on_wake(void *ctx, unsigned queue)
+static void on_wake(void *ctx, unsigned pair)
 {
     struct replay *replay = ctx;
-    (void)queue;
+    (void)pair;
     replay->wakes++;
     nested(replay, false);
 }
 
-static void on_rx(void *ctx, unsigned queue, const struct virtio_net_rx_packet *packet)
+static void on_rx(void *ctx, unsigned pair, const struct virtio_net_rx_packet *packet)
 {
-    (void)queue;
+    (void)pair;
     (void)packet;
     nested(ctx, true);
 }

@@ -93,25 +93,25 @@ uint16_t virtio_net_tx_cost_descs(const struct virtio_net *dev, uint16_t n_segs,
     return 1;
 }
 
-bool virtio_net_tx_stopped(const struct virtio_net *dev, unsigned queue)
+bool virtio_net_tx_stopped(const struct virtio_net *dev, unsigned pair)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     return fake.stopped;
 }
 
-bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned queue, uint16_t descs)
+bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned pair, uint16_t descs)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     (void)descs;
     return true;
 }
 
-void virtio_net_tx_unreserve(struct virtio_net *dev, unsigned queue, uint16_t descs)
+void virtio_net_tx_unreserve(struct virtio_net *dev, unsigned pair, uint16_t descs)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     (void)descs;
 }
 
@@ -120,12 +120,12 @@ static uint32_t get32(const uint8_t *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned queue,
+enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned pair,
                                          const struct virtio_net_tx_frame *frame)
 {
     const uint8_t *bytes = frame->segs[0].addr;
     (void)dev;
-    (void)queue;
+    (void)pair;
     if (fake.n == MAX_FLIGHT) {
         return VIRTIO_NET_AGAIN;
     }
@@ -149,36 +149,36 @@ enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned queue,
     return VIRTIO_NET_OK;
 }
 
-void virtio_net_tx_flush(struct virtio_net *dev, unsigned queue)
+void virtio_net_tx_flush(struct virtio_net *dev, unsigned pair)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
 }
 
-unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned queue, unsigned budget)
+unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned pair, unsigned budget)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     (void)budget;
     return 0;
 }
 
-unsigned virtio_net_tx_in_flight(const struct virtio_net *dev, unsigned queue)
+unsigned virtio_net_tx_in_flight(const struct virtio_net *dev, unsigned pair)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     return fake.n;
 }
 
 static void receive(const uint8_t *frame, uint32_t len, uint32_t piece, bool vouched);
 
-unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned queue, unsigned budget)
+unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned pair, unsigned budget)
 {
     static const uint8_t reply[42] = {0x52, 0x54, 0, 0, 0,    1,    2, 0, 0, 0, 0,  1, 8, 6,
                                       0,    1,    8, 0, 6,    4,    0, 2, 2, 0, 0,  0, 0, 1,
                                       10,   0,    0, 1, 0x52, 0x54, 0, 0, 0, 1, 10, 0, 0, 2};
     (void)dev;
-    (void)queue;
+    (void)pair;
     (void)budget;
     if (!fake.answer_arp) {
         return 0;
@@ -227,19 +227,19 @@ uint64_t virtio_net_next_deadline_ns(const struct virtio_net *dev, uint64_t now_
     return UINT64_MAX;
 }
 
-void virtio_net_tx_stats(const struct virtio_net *dev, unsigned queue,
+void virtio_net_tx_stats(const struct virtio_net *dev, unsigned pair,
                          struct virtio_net_tx_stats *out)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     memset(out, 0, sizeof(*out));
 }
 
-void virtio_net_rx_stats(const struct virtio_net *dev, unsigned queue,
+void virtio_net_rx_stats(const struct virtio_net *dev, unsigned pair,
                          struct virtio_net_rx_stats *out)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     memset(out, 0, sizeof(*out));
     out->pool_bufs = 64;
 }

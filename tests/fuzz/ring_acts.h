@@ -179,13 +179,13 @@ static inline void add_frame(struct rig *rig, struct virtio_net_tx_frame *frame,
     rig->frames[i] = ADDED;
     rig->n_out++;
     bool dead = rig->dev->dead;
-    enum virtio_net_result result = virtio_net_tx_add(rig->dev, Q, frame);
+    enum virtio_net_result result = virtio_net_tx_add(rig->dev, PAIR, frame);
     if (result != VIRTIO_NET_OK) {
         rig->frames[i] = AT_USER;
         rig->n_out--;
     }
     CHECK(!sound || result == (dead ? VIRTIO_NET_FATAL : VIRTIO_NET_OK));
-    CHECK(result != VIRTIO_NET_AGAIN || virtio_net_tx_stopped(rig->dev, Q) || frame->control);
+    CHECK(result != VIRTIO_NET_AGAIN || virtio_net_tx_stopped(rig->dev, PAIR) || frame->control);
 }
 
 /* A frame like any other, at any time that it is allowed. */
@@ -205,7 +205,7 @@ static inline void act_send(struct rig *rig, struct input *in)
     for (unsigned i = 0; i < 3; i++) {
         segs[i] = (struct virtio_net_seg){rig_memory + HEADROOM_BYTES, 60};
     }
-    if (!virtio_net_tx_stopped(rig->dev, Q)) {
+    if (!virtio_net_tx_stopped(rig->dev, PAIR)) {
         const struct tx_policy *policy = rig->dev->tx.policy;
         add_frame(rig, &frame, policy->stops && !policy->wake_on_one);
     }
@@ -245,9 +245,9 @@ static inline void act_reserve(struct rig *rig, struct input *in)
 
     if ((arg & 0x80u) != 0) {
         descs = descs < rig->set_aside ? descs : rig->set_aside;
-        virtio_net_tx_unreserve(rig->dev, Q, descs);
+        virtio_net_tx_unreserve(rig->dev, PAIR, descs);
         rig->set_aside = (uint16_t)(rig->set_aside - descs);
-    } else if (virtio_net_tx_reserve(rig->dev, Q, descs)) {
+    } else if (virtio_net_tx_reserve(rig->dev, PAIR, descs)) {
         rig->set_aside = (uint16_t)(rig->set_aside + descs);
     }
 }
@@ -255,19 +255,19 @@ static inline void act_reserve(struct rig *rig, struct input *in)
 static inline void act_flush(struct rig *rig, struct input *in)
 {
     (void)in;
-    virtio_net_tx_flush(rig->dev, Q);
+    virtio_net_tx_flush(rig->dev, PAIR);
 }
 
 static inline void act_reclaim(struct rig *rig, struct input *in)
 {
     unsigned budget = in8(in) % 20u;
-    CHECK(virtio_net_tx_reclaim(rig->dev, Q, budget) <= budget);
+    CHECK(virtio_net_tx_reclaim(rig->dev, PAIR, budget) <= budget);
 }
 
 static inline void act_rx_poll(struct rig *rig, struct input *in)
 {
     unsigned budget = in8(in) % 20u;
-    CHECK(virtio_net_rx_poll(rig->dev, Q, budget) <= budget);
+    CHECK(virtio_net_rx_poll(rig->dev, PAIR, budget) <= budget);
 }
 
 static inline void act_keep(struct rig *rig, struct input *in)

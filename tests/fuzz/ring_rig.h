@@ -29,7 +29,7 @@
 #define DOORBELL_PHYS  0xfeb00000ull
 #define RX             0u
 #define TX             1u
-#define Q              0u
+#define PAIR           0u
 #define MAX_ACTS       256u
 #define MAX_VARIANTS   8u
 /* Resets without a completion between them that a device may cost before it is given up. */
@@ -289,11 +289,11 @@ static void rig_relax(void *ctx)
 
 /* ---- what the driver tells ---- */
 
-static void rig_tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
+static void rig_tx_done(void *ctx, unsigned pair, void *cookie, bool aborted)
 {
     struct rig *rig = ctx;
     enum rig_frame *frame = cookie;
-    (void)queue;
+    CHECK(pair == PAIR);
     CHECK(within(frame, rig->frames, sizeof(rig->frames)));
     CHECK(*frame == SHOWN_TO_DEVICE || (*frame == ADDED && aborted));
     *frame = AT_USER;
@@ -302,19 +302,19 @@ static void rig_tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
     rig->aborted += aborted;
 }
 
-static void rig_tx_wake(void *ctx, unsigned queue)
+static void rig_tx_wake(void *ctx, unsigned pair)
 {
     struct rig *rig = ctx;
     rig->wakes++;
-    CHECK(!virtio_net_tx_stopped(rig->dev, queue));
+    CHECK(pair == PAIR && !virtio_net_tx_stopped(rig->dev, pair));
 }
 
-static void rig_rx(void *ctx, unsigned queue, const struct virtio_net_rx_packet *packet)
+static void rig_rx(void *ctx, unsigned pair, const struct virtio_net_rx_packet *packet)
 {
     struct rig *rig = ctx;
     uint32_t bytes = 0;
 
-    (void)queue;
+    CHECK(pair == PAIR);
     CHECK(packet->n_pieces >= 1 && packet->n_pieces <= RING_DESCS);
     rig->rx_packets++;
     for (unsigned i = 0; i < packet->n_pieces; i++) {
@@ -442,11 +442,11 @@ static void rig_expect_traffic(struct rig *rig)
     struct virtio_net_hdr hdr = {.num_buffers = 1};
     uint64_t done = rig->done, packets = rig->rx_packets;
 
-    CHECK(!virtio_net_tx_stopped(rig->dev, Q));
+    CHECK(!virtio_net_tx_stopped(rig->dev, PAIR));
     rig->frames[0] = ADDED;
     rig->n_out++;
-    CHECK(virtio_net_tx_add(rig->dev, Q, &frame) == VIRTIO_NET_OK);
-    virtio_net_tx_flush(rig->dev, Q);
+    CHECK(virtio_net_tx_add(rig->dev, PAIR, &frame) == VIRTIO_NET_OK);
+    virtio_net_tx_flush(rig->dev, PAIR);
     rig_take(rig, TX);
     rig_take(rig, RX);
     CHECK(rig->q[TX].n_held == 1 && rig->q[RX].n_held == RING_DESCS);
@@ -456,7 +456,8 @@ static void rig_expect_traffic(struct rig *rig)
     memcpy(seam_ram(rig->q[RX].desc[head].addr, sizeof(hdr)), &hdr, sizeof(hdr));
     rig_use(rig, RX, head, sizeof(hdr) + 60);
     rig_publish(rig, RX);
-    CHECK(virtio_net_tx_reclaim(rig->dev, Q, 64) == 1 && virtio_net_rx_poll(rig->dev, Q, 64) == 1);
+    CHECK(virtio_net_tx_reclaim(rig->dev, PAIR, 64) == 1 &&
+          virtio_net_rx_poll(rig->dev, PAIR, 64) == 1);
     CHECK(rig->done == done + 1 && rig->rx_packets == packets + 1);
 }
 
@@ -468,7 +469,7 @@ static void rig_end(struct rig *rig)
     while (rig->n_kept != 0) {
         virtio_net_rx_return(rig->dev, rig->kept[--rig->n_kept]);
     }
-    virtio_net_tx_unreserve(rig->dev, Q, rig->set_aside);
+    virtio_net_tx_unreserve(rig->dev, PAIR, rig->set_aside);
     if (!rig->dev->dead) {
         rig->status |= VIRTIO_STATUS_NEEDS_RESET;
         rig->lines[0].count++;

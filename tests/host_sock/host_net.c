@@ -239,19 +239,19 @@ const struct virtio_net_info *virtio_net_info(const struct virtio_net *dev)
     return &device_info;
 }
 
-void virtio_net_tx_stats(const struct virtio_net *dev, unsigned queue,
+void virtio_net_tx_stats(const struct virtio_net *dev, unsigned pair,
                          struct virtio_net_tx_stats *out)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     memset(out, 0, sizeof *out);
 }
 
-void virtio_net_rx_stats(const struct virtio_net *dev, unsigned queue,
+void virtio_net_rx_stats(const struct virtio_net *dev, unsigned pair,
                          struct virtio_net_rx_stats *out)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     memset(out, 0, sizeof *out);
 }
 
@@ -268,10 +268,10 @@ uint64_t virtio_net_first_kick_ns(const struct virtio_net *dev)
     return 0;
 }
 
-unsigned virtio_net_tx_in_flight(const struct virtio_net *dev, unsigned queue)
+unsigned virtio_net_tx_in_flight(const struct virtio_net *dev, unsigned pair)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     return 0;
 }
 

@@ -17,7 +17,7 @@
 #include "tests/device/seams.h"
 #include "tests/device/strict_case.h"
 
-#define Q           0u
+#define PAIR        0u
 #define SLOW_NS     50000000ull
 #define FRAME_BYTES 60u
 
@@ -49,11 +49,11 @@ static void expect_traffic(struct rig *rig, unsigned n)
 
     for (unsigned i = 0; i < n; i++) {
         assert_int_equal(rig_send(rig, 2, true), VIRTIO_NET_OK);
-        virtio_net_tx_flush(rig->dev, Q);
+        virtio_net_tx_flush(rig->dev, PAIR);
         model_serve(&rig->device);
-        virtio_net_tx_reclaim(rig->dev, Q, 64);
+        virtio_net_tx_reclaim(rig->dev, PAIR, 64);
         assert_true(model_receive(&rig->device, plain, frame, sizeof(frame)));
-        assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 1);
+        assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 1);
     }
     assert_int_equal(rig->done, done + n);
     assert_int_equal(rig->rx_packets, packets + n);
@@ -154,7 +154,7 @@ static void test_left_running_by_firmware(void **state)
     assert_true(rig_open(firmware));
     expect_traffic(firmware, 10);
     rig_send(firmware, 1, true);
-    virtio_net_tx_flush(firmware->dev, Q);
+    virtio_net_tx_flush(firmware->dev, PAIR);
     const uint64_t sum = sum_of(firmware->dev);
 
     override(firmware);
@@ -176,7 +176,7 @@ static void test_left_running_by_firmware(void **state)
     rig->dev = dev;
     for (unsigned i = 0; i < 500; i++) {
         assert_true(model_receive(&firmware->device, plain, broadcast, sizeof(broadcast)));
-        assert_int_equal(virtio_net_rx_poll(dev, Q, 64), 1);
+        assert_int_equal(virtio_net_rx_poll(dev, PAIR, 64), 1);
     }
     assert_int_equal(rig->rx_packets, 500);
     assert_int_equal(firmware->device.violations, 0);
@@ -202,7 +202,7 @@ static void test_needs_reset_is_found(void **state)
             for (unsigned i = 0; form < 2 && i < 5; i++) {
                 assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_OK);
             }
-            virtio_net_tx_flush(rig->dev, Q);
+            virtio_net_tx_flush(rig->dev, PAIR);
             rig->device.drop_interrupts = form > 0;
             model_needs_reset(&rig->device);
             const uint64_t began_ns = clock_now_ns();
@@ -344,7 +344,7 @@ static void test_removed(void **state)
         for (unsigned i = 0; i < sent; i++) {
             assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_OK);
         }
-        virtio_net_tx_flush(rig->dev, Q);
+        virtio_net_tx_flush(rig->dev, PAIR);
         remove_device(rig, reads[form % 2]);
         const uint64_t began_ns = clock_now_ns();
         while (virtio_net_info(rig->dev)->lost == NULL) {
@@ -361,7 +361,7 @@ static void test_removed(void **state)
         rig->device.lines[1].count++;
         for (unsigned i = 0; i < 100; i++) {
             (void)virtio_net_poll(rig->dev, clock_now_ns());
-            assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 0);
+            assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 0);
             assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_FATAL);
             assert_true(virtio_net_arm(rig->dev, true));
             virtio_net_disarm(rig->dev);
@@ -385,7 +385,7 @@ static void test_reset_by_somebody_else(void **state)
     assert_true(rig_open(rig));
     for (unsigned round = 1; round <= 3; round++) {
         assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_OK);
-        virtio_net_tx_flush(rig->dev, Q);
+        virtio_net_tx_flush(rig->dev, PAIR);
         rig->device.base.ops->set_status(&rig->device.base, 0);
         for (unsigned i = 0; i < 300; i++) {
             (void)virtio_net_poll(rig->dev, clock_now_ns());

@@ -12,7 +12,7 @@
 #include "tests/device/rig.h"
 #include "tests/device/strict_case.h"
 
-#define Q 0u
+#define PAIR 0u
 
 static uint8_t bytes[70000];
 
@@ -53,7 +53,7 @@ static void fill_ring(struct sock *sock)
     writable = 0;
     while (send_datagram(sock) == SOCK_OK) {
     }
-    assert_true(virtio_net_tx_stopped(net_device(), Q));
+    assert_true(virtio_net_tx_stopped(net_device(), PAIR));
 }
 
 static void ping_guest(unsigned number)
@@ -76,9 +76,9 @@ struct held {
 static struct held held(void)
 {
     struct virtio_net_rx_stats rx;
-    virtio_net_rx_stats(net_device(), Q, &rx);
+    virtio_net_rx_stats(net_device(), PAIR, &rx);
     return (struct held){netmem_used_bytes(), rx.pool_bufs, rx.pool_free + rx.posted,
-                         virtio_net_tx_in_flight(net_device(), Q)};
+                         virtio_net_tx_in_flight(net_device(), PAIR)};
 }
 
 /*
@@ -109,7 +109,7 @@ static void test_refused_sends_keep_nothing(void **state)
     for (unsigned i = 0; i < REFUSED_PINGS; i++) {
         ping_guest(i);
     }
-    virtio_net_tx_stats(net_device(), Q, &tx);
+    virtio_net_tx_stats(net_device(), PAIR, &tx);
     assert_true(tx.drops[VIRTIO_NET_TX_DROP_RESERVE_EXHAUSTED] > REFUSED_PINGS - 64);
     assert_int_equal(tx.unexpected_full, 0);
     assert_int_equal(tx.stops, 2);
@@ -134,7 +134,7 @@ static void drain_ring(struct rig *rig)
 {
     rig->rx_keep = true;
     while (model_receive(&rig->device, plain, bytes, 60)) {
-        virtio_net_rx_poll(rig->dev, Q, 64);
+        virtio_net_rx_poll(rig->dev, PAIR, 64);
     }
     assert_int_equal(rig_rx(rig).posted, 0);
     assert_true(rig_rx(rig).refill_fail > 0);
@@ -167,18 +167,18 @@ static void test_empty_ring_is_refilled(void **state)
             model_notify(&rig->device, MODEL_RX, true);
             virtio_net_rx_return(rig->dev, rig->rx_kept[--rig->n_rx_kept]);
             assert_int_equal(rig_rx(rig).posted, 1); /* not one by one */
-            assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 0);
+            assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 0);
             assert_int_equal(rig_rx(rig).posted, 2);
             assert_int_equal(q->kicks, kicks + 2);
             rig->rx_keep = false;
             const uint64_t packets = rig->rx_packets;
             for (unsigned i = 0; i < 40; i++) {
                 assert_true(model_receive(&rig->device, plain, bytes, 60));
-                assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 1);
+                assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 1);
             }
             assert_int_equal(rig->rx_packets, packets + 40);
             rig_return_kept(rig);
-            virtio_net_rx_poll(rig->dev, Q, 64);
+            virtio_net_rx_poll(rig->dev, PAIR, 64);
             assert_int_equal(rig_rx(rig).posted, 16);
         }
         assert_true(rig_at_rest(rig));
@@ -198,7 +198,7 @@ static void receive_whole(struct rig *rig, uint32_t len, bool tagged)
     if (!model_receive(&rig->device, plain, bytes, len)) {
         fail_msg("%u bytes do not fit", len);
     }
-    assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 1);
+    assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 1);
     assert_int_equal(rig->rx_packets, packets + 1);
     assert_int_equal(rig->rx_last.len_bytes, len);
     assert_memory_equal(rig->rx_copy, bytes, len);
@@ -269,7 +269,7 @@ static void test_counts_of_merged_buffers(void **state)
             for (uint16_t k = 0; k < n; k++) {
                 bool last_lies = lie != 0 && k + 1 == n;
                 use_next(rig, k == 0 ? &hdr : NULL, last_lies ? 0x10000 : 100);
-                virtio_net_rx_poll(rig->dev, Q, 64);
+                virtio_net_rx_poll(rig->dev, PAIR, 64);
             }
             const bool arrives = cases[i].possible && lie == 0;
             const struct virtio_net_rx_stats rx = rig_rx(rig);

@@ -18,7 +18,7 @@
 #include "tests/device/seams.h"
 #include "tests/device/strict_case.h"
 
-#define Q         0u
+#define PAIR      0u
 #define PERIOD_NS 100000000ull
 /* Steps of model time, and what the looks at the clock add. */
 #define SLACK_NS  2000000ull
@@ -73,21 +73,21 @@ static void turn(struct loop *loop)
 {
     struct rig *rig = loop->rig;
 
-    (void)virtio_net_tx_reclaim(rig->dev, Q, 1024);
-    (void)virtio_net_rx_poll(rig->dev, Q, 1024);
+    (void)virtio_net_tx_reclaim(rig->dev, PAIR, 1024);
+    (void)virtio_net_rx_poll(rig->dev, PAIR, 1024);
     (void)virtio_net_poll(rig->dev, seam_now_ns());
     note_gap(seam_now_ns(), rig->done != loop->tx_done, &loop->tx_at_ns, &loop->tx_gap_ns);
     note_gap(seam_now_ns(), rig->rx_packets != loop->rx_packets, &loop->rx_at_ns, &loop->rx_gap_ns);
     loop->tx_done = rig->done;
     loop->rx_packets = rig->rx_packets;
-    for (unsigned i = 0; i < BURST && loop->sends && !virtio_net_tx_stopped(rig->dev, Q); i++) {
+    for (unsigned i = 0; i < BURST && loop->sends && !virtio_net_tx_stopped(rig->dev, PAIR); i++) {
         assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_OK);
     }
     if (rig->n_rx_kept != 0 && seam_now_ns() >= loop->read_at_ns) {
         virtio_net_rx_return(rig->dev, rig->rx_kept[--rig->n_rx_kept]);
         loop->read_at_ns = seam_now_ns() + READ_NS;
     }
-    if (!virtio_net_arm(rig->dev, virtio_net_tx_stopped(rig->dev, Q))) {
+    if (!virtio_net_arm(rig->dev, virtio_net_tx_stopped(rig->dev, PAIR))) {
         return;
     }
     uint64_t deadline = virtio_net_next_deadline_ns(rig->dev, seam_now_ns());
@@ -125,10 +125,10 @@ static void expect_alive(struct loop *loop)
     loop->sends = false;
     loop->step = serve_all;
     rig->device.opt.serve = false;
-    for (unsigned i = 0; i < 100 && virtio_net_tx_in_flight(rig->dev, Q) != 0; i++) {
+    for (unsigned i = 0; i < 100 && virtio_net_tx_in_flight(rig->dev, PAIR) != 0; i++) {
         turn(loop);
     }
-    while (virtio_net_rx_poll(rig->dev, Q, 64) != 0) {
+    while (virtio_net_rx_poll(rig->dev, PAIR, 64) != 0) {
     }
     for (unsigned i = 0; i < 20; i++) {
         uint64_t done = rig->done, packets = rig->rx_packets;
@@ -137,12 +137,12 @@ static void expect_alive(struct loop *loop)
         model_serve(&rig->device);
         assert_true(virtio_net_irq_pending(rig->dev));
         virtio_net_disarm(rig->dev);
-        assert_int_equal(virtio_net_tx_reclaim(rig->dev, Q, 64), 1);
+        assert_int_equal(virtio_net_tx_reclaim(rig->dev, PAIR, 64), 1);
         assert_true(virtio_net_arm(rig->dev, false));
         assert_true(model_receive(&rig->device, plain, frame, sizeof(frame)));
         assert_true(virtio_net_irq_pending(rig->dev));
         virtio_net_disarm(rig->dev);
-        assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 1);
+        assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 1);
         assert_int_equal(rig->done, done + 1);
         assert_int_equal(rig->rx_packets, packets + 1);
     }
@@ -174,12 +174,12 @@ static void test_no_tx_interrupt(void **state)
             uint32_t done = host.tx_done;
             uint64_t end_ns = seam_now_ns() + SECOND_NS;
             while (seam_now_ns() < end_ns) {
-                while (!virtio_net_tx_stopped(host.net, Q)) {
+                while (!virtio_net_tx_stopped(host.net, PAIR)) {
                     assert_int_equal(host_send(&host, 100, 1, true, false), VIRTIO_NET_OK);
                 }
                 (void)host_turn(&host);
             }
-            virtio_net_tx_stats(host.net, Q, &tx);
+            virtio_net_tx_stats(host.net, PAIR, &tx);
             assert_true(host.tx_done > done);
             assert_true(tx.timer_reaps > reaps);
             reaps = tx.timer_reaps;
@@ -345,7 +345,7 @@ static void test_stall_is_told_once(void **state)
             if (kick) {
                 assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_OK);
             }
-            virtio_net_tx_flush(rig->dev, Q);
+            virtio_net_tx_flush(rig->dev, PAIR);
             rig->device.drop_kicks = false;
             run(&loop, PERIOD_NS + SLACK_NS);
             loop.step = step_nothing;
@@ -378,8 +378,8 @@ static void storm(struct rig *rig, unsigned n)
         rig->device.lines[1 + random_below(2)].count++;
         assert_true(virtio_net_irq_pending(rig->dev));
         virtio_net_disarm(rig->dev);
-        assert_int_equal(virtio_net_tx_reclaim(rig->dev, Q, 64), 0);
-        assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 0);
+        assert_int_equal(virtio_net_tx_reclaim(rig->dev, PAIR, 64), 0);
+        assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 0);
         assert_false(virtio_net_poll(rig->dev, seam_now_ns()));
     }
 }
@@ -397,7 +397,7 @@ static void test_spurious_change_nothing(void **state)
         for (unsigned i = 0; i < 5; i++) {
             assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_OK);
         }
-        virtio_net_tx_flush(rig->dev, Q);
+        virtio_net_tx_flush(rig->dev, PAIR);
         struct virtio_net_tx_stats tx = rig_tx(rig);
         struct virtio_net_rx_stats rx = rig_rx(rig);
         storm(rig, 1000);
@@ -410,7 +410,7 @@ static void test_spurious_change_nothing(void **state)
         rx_after.interrupts = rx_after.spurious_interrupts = 0;
         assert_memory_equal(&tx_after, &tx, sizeof(tx));
         assert_memory_equal(&rx_after, &rx, sizeof(rx));
-        assert_int_equal(virtio_net_tx_in_flight(rig->dev, Q), 5);
+        assert_int_equal(virtio_net_tx_in_flight(rig->dev, PAIR), 5);
         expect_alive(&loop);
         rig_free(rig);
     }
@@ -451,7 +451,7 @@ static uint16_t fill_with_chains(struct rig *rig)
 {
     bool head[64] = {0}, inside[64] = {0};
 
-    while (!virtio_net_tx_stopped(rig->dev, Q)) {
+    while (!virtio_net_tx_stopped(rig->dev, PAIR)) {
         assert_int_equal(rig_send(rig, 3, true), VIRTIO_NET_OK);
     }
     (void)model_take(&rig->device, MODEL_TX);
@@ -491,7 +491,7 @@ static void test_ids_never_posted(void **state)
             model_use_raw(&rig->device, MODEL_TX, ids[kind], 0);
         }
         model_publish(&rig->device, MODEL_TX);
-        (void)virtio_net_tx_reclaim(rig->dev, Q, 64);
+        (void)virtio_net_tx_reclaim(rig->dev, PAIR, 64);
         assert_int_equal(rig->done, kind == 2 ? 1 : 0);
         assert_int_equal(rig_fault(rig, kind == 3 ? VIRTIO_NET_FAULT_USED_ID_RANGE
                                                   : VIRTIO_NET_FAULT_USED_ID_NOT_IN_FLIGHT),
@@ -557,8 +557,8 @@ static void send_exactly(struct rig *rig, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_OK);
-        virtio_net_tx_flush(rig->dev, Q);
-        assert_int_equal(virtio_net_tx_reclaim(rig->dev, Q, 64), 1);
+        virtio_net_tx_flush(rig->dev, PAIR);
+        assert_int_equal(virtio_net_tx_reclaim(rig->dev, PAIR, 64), 1);
     }
 }
 
@@ -566,7 +566,7 @@ static void receive_exactly(struct rig *rig, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         assert_true(model_receive(&rig->device, plain, frame, sizeof(frame)));
-        assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 1);
+        assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 1);
     }
 }
 

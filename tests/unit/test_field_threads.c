@@ -28,7 +28,7 @@
 #include "tests/device/rig.h"
 #include "tests/device/seams.h"
 
-#define Q              0u
+#define PAIR           0u
 #define FORM_MS        1500u
 #define FORM_ROUNDS    2000u /* although the machine is busy */
 #define GIVE_UP_S      10
@@ -318,7 +318,7 @@ static bool collect(struct table *t, uint64_t until)
 {
     struct virtio_net *dev = t->rig->dev;
 
-    while (t->rig->rx_packets < until || virtio_net_tx_in_flight(dev, Q) != 0) {
+    while (t->rig->rx_packets < until || virtio_net_tx_in_flight(dev, PAIR) != 0) {
         for (volatile unsigned n = looks(&t->patience); n > 0; n--) {
         }
         uint32_t seen = __atomic_load_n(&t->line.rung, __ATOMIC_ACQUIRE);
@@ -334,7 +334,7 @@ static bool collect(struct table *t, uint64_t until)
             }
             virtio_net_disarm(dev);
         }
-        while (virtio_net_tx_reclaim(dev, Q, 64) + virtio_net_rx_poll(dev, Q, 64) != 0) {
+        while (virtio_net_tx_reclaim(dev, PAIR, 64) + virtio_net_rx_poll(dev, PAIR, 64) != 0) {
         }
     }
     return true;
@@ -360,12 +360,12 @@ static uint64_t echo(struct table *t)
         for (unsigned n = 1 + any(&random, 8) / 7 * any(&random, MAX_BURST); n > 0; n--, sent++) {
             assert_int_equal(rig_send(t->rig, 1, true), VIRTIO_NET_OK);
         }
-        virtio_net_tx_flush(t->rig->dev, Q);
+        virtio_net_tx_flush(t->rig->dev, PAIR);
         if (!collect(t, sent)) {
             fail_msg("round %llu: %llu sent, %llu back, %u in flight: a %s was lost",
                      (unsigned long long)rounds, (unsigned long long)sent,
                      (unsigned long long)t->rig->rx_packets,
-                     virtio_net_tx_in_flight(t->rig->dev, Q), "kick or an interrupt");
+                     virtio_net_tx_in_flight(t->rig->dev, PAIR), "kick or an interrupt");
         }
         uint32_t number;
         memcpy(&number, t->rig->rx_copy + ETH_HEADER_BYTES, sizeof(number));

@@ -22,7 +22,7 @@
 #include "tests/device/seams.h"
 #include "tests/device/snapshot.h"
 
-#define Q        0u
+#define PAIR     0u
 #define FRAMES   4u
 #define MAX_KEPT 8u
 
@@ -55,28 +55,28 @@ static struct bench {
 
 /* ---- the user ---- */
 
-static void on_tx_done(void *ctx, unsigned queue, void *cookie, bool aborted)
+static void on_tx_done(void *ctx, unsigned pair, void *cookie, bool aborted)
 {
     bool *out = cookie;
 
     (void)ctx;
-    (void)queue;
+    (void)pair;
     bench.now.wrong |= aborted || !*out;
     *out = false;
     bench.now.done++;
 }
 
-static void on_tx_wake(void *ctx, unsigned queue)
+static void on_tx_wake(void *ctx, unsigned pair)
 {
     (void)ctx;
-    (void)queue;
+    (void)pair;
     bench.now.wakes++;
 }
 
-static void on_rx(void *ctx, unsigned queue, const struct virtio_net_rx_packet *packet)
+static void on_rx(void *ctx, unsigned pair, const struct virtio_net_rx_packet *packet)
 {
     (void)ctx;
-    (void)queue;
+    (void)pair;
     bench.now.received++;
     bench.now.wrong |= packet->n_pieces != 1 || packet->len_bytes != 60;
     if (bench.now.scene->keep_rx) {
@@ -100,22 +100,22 @@ static bool send_some(void)
     bool did = false;
 
     while (bench.now.sent < bench.now.scene->frames && bench.now.scene->transmit &&
-           !virtio_net_tx_stopped(bench.net, Q)) {
+           !virtio_net_tx_stopped(bench.net, PAIR)) {
         struct virtio_net_seg seg = {bench.memory + 64, 60};
         bool *out = &bench.now.out[bench.now.sent++];
         struct virtio_net_tx_frame frame = {
             .segs = &seg, .n_segs = 1, .headroom_bytes = 64, .cookie = out};
         *out = true;
-        bench.now.wrong |= virtio_net_tx_add(bench.net, Q, &frame) != VIRTIO_NET_OK;
+        bench.now.wrong |= virtio_net_tx_add(bench.net, PAIR, &frame) != VIRTIO_NET_OK;
         did = true;
     }
-    virtio_net_tx_flush(bench.net, Q);
+    virtio_net_tx_flush(bench.net, PAIR);
     return did;
 }
 
 static bool receive_some(void)
 {
-    bool did = virtio_net_rx_poll(bench.net, Q, 64) != 0;
+    bool did = virtio_net_rx_poll(bench.net, PAIR, 64) != 0;
 
     while (bench.now.n_kept != 0) {
         virtio_net_rx_return(bench.net, bench.now.kept[--bench.now.n_kept]);
@@ -134,11 +134,11 @@ static bool balanced(void)
 {
     struct virtio_net_tx_stats tx;
 
-    virtio_net_tx_stats(bench.net, Q, &tx);
+    virtio_net_tx_stats(bench.net, PAIR, &tx);
     return !bench.now.wrong && bench.now.q[0].wrong == NULL && bench.now.q[1].wrong == NULL &&
            tx.unexpected_full == 0 && tx.submitted == tx.completed + tx.aborted &&
            tx.stops == tx.wakes && tx.wakes == bench.now.wakes &&
-           virtio_net_tx_in_flight(bench.net, Q) == 0;
+           virtio_net_tx_in_flight(bench.net, PAIR) == 0;
 }
 
 /* A poll loop as the stack's: halt only after a pass without anything. */
@@ -148,7 +148,7 @@ static bool run(void *ctx)
     snapshot_restore(&bench.snapshot);
     while (!all_done() && !interleave_over()) {
         bool did = receive_some();
-        did |= virtio_net_tx_reclaim(bench.net, Q, 64) != 0;
+        did |= virtio_net_tx_reclaim(bench.net, PAIR, 64) != 0;
         did |= send_some();
         if (did || all_done()) {
             continue;

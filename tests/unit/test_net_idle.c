@@ -89,33 +89,33 @@ uint16_t virtio_net_tx_cost_descs(const struct virtio_net *dev, uint16_t n_segs,
     return n_segs;
 }
 
-bool virtio_net_tx_stopped(const struct virtio_net *dev, unsigned queue)
+bool virtio_net_tx_stopped(const struct virtio_net *dev, unsigned pair)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     return fake.stopped;
 }
 
-bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned queue, uint16_t descs)
+bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned pair, uint16_t descs)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     (void)descs;
     return true;
 }
 
-void virtio_net_tx_unreserve(struct virtio_net *dev, unsigned queue, uint16_t descs)
+void virtio_net_tx_unreserve(struct virtio_net *dev, unsigned pair, uint16_t descs)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     (void)descs;
 }
 
-enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned queue,
+enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned pair,
                                          const struct virtio_net_tx_frame *frame)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     note('a');
     assert_true(fake.adds < 64);
     assert_true(frame->headroom_bytes >= VIRTIO_NET_HDR_MAX_BYTES);
@@ -123,20 +123,20 @@ enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned queue,
     return VIRTIO_NET_OK;
 }
 
-void virtio_net_tx_flush(struct virtio_net *dev, unsigned queue)
+void virtio_net_tx_flush(struct virtio_net *dev, unsigned pair)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     note('f');
 }
 
 static unsigned reclaim_now;
 
-unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned queue, unsigned budget)
+unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned pair, unsigned budget)
 {
     unsigned n = 0;
     (void)dev;
-    (void)queue;
+    (void)pair;
     note('t');
     for (; n < reclaim_now && n < budget && fake.adds > 0; n++) {
         fake.config.ops->tx_done(fake.config.ctx, 0, fake.cookies[--fake.adds], false);
@@ -145,17 +145,17 @@ unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned queue, unsigned 
     return n;
 }
 
-unsigned virtio_net_tx_in_flight(const struct virtio_net *dev, unsigned queue)
+unsigned virtio_net_tx_in_flight(const struct virtio_net *dev, unsigned pair)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     return fake.adds;
 }
 
-unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned queue, unsigned budget)
+unsigned virtio_net_rx_poll(struct virtio_net *dev, unsigned pair, unsigned budget)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     (void)budget;
     note('r');
     return 0;
@@ -205,19 +205,19 @@ uint64_t virtio_net_next_deadline_ns(const struct virtio_net *dev, uint64_t now_
     return UINT64_MAX;
 }
 
-void virtio_net_tx_stats(const struct virtio_net *dev, unsigned queue,
+void virtio_net_tx_stats(const struct virtio_net *dev, unsigned pair,
                          struct virtio_net_tx_stats *out)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     memset(out, 0, sizeof(*out));
 }
 
-void virtio_net_rx_stats(const struct virtio_net *dev, unsigned queue,
+void virtio_net_rx_stats(const struct virtio_net *dev, unsigned pair,
                          struct virtio_net_rx_stats *out)
 {
     (void)dev;
-    (void)queue;
+    (void)pair;
     memset(out, 0, sizeof(*out));
     out->pool_bufs = 128;
 }

@@ -16,7 +16,7 @@
 #include "tests/device/rig.h"
 #include "tests/device/seams.h"
 
-#define Q         0u
+#define PAIR      0u
 #define PERIOD_NS 100000000ull
 #define LATE_NS   5000000ull
 
@@ -35,15 +35,15 @@ static void expect_traffic(struct rig *rig)
     uint64_t packets = rig->rx_packets;
 
     for (unsigned i = 0; i < 200; i++) {
-        if (virtio_net_tx_stopped(rig->dev, Q)) {
+        if (virtio_net_tx_stopped(rig->dev, PAIR)) {
             fail_msg("stopped");
         }
         assert_int_equal(rig_send(rig, 2, true), VIRTIO_NET_OK);
-        virtio_net_tx_flush(rig->dev, Q);
+        virtio_net_tx_flush(rig->dev, PAIR);
         model_serve(&rig->device);
-        virtio_net_tx_reclaim(rig->dev, Q, 64);
+        virtio_net_tx_reclaim(rig->dev, PAIR, 64);
         assert_true(model_receive(&rig->device, plain, frame, sizeof(frame)));
-        assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 1);
+        assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 1);
     }
     assert_int_equal(rig->done, done + 200);
     assert_int_equal(rig->rx_packets, packets + 200);
@@ -57,7 +57,7 @@ static void ring_fault(unsigned queue, uint32_t id, unsigned entries,
     struct rig *rig = rig_new();
 
     assert_true(rig_open(rig));
-    while (!virtio_net_tx_stopped(rig->dev, Q)) {
+    while (!virtio_net_tx_stopped(rig->dev, PAIR)) {
         assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_OK);
     }
     uint64_t sent = rig_tx(rig).submitted;
@@ -65,8 +65,8 @@ static void ring_fault(unsigned queue, uint32_t id, unsigned entries,
         model_use_raw(&rig->device, queue, id, 0);
     }
     model_publish(&rig->device, queue);
-    virtio_net_tx_reclaim(rig->dev, Q, 1000);
-    virtio_net_rx_poll(rig->dev, Q, 1000);
+    virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
+    virtio_net_rx_poll(rig->dev, PAIR, 1000);
     assert_int_equal(rig_fault(rig, fault), 1);
     assert_false(virtio_net_arm(rig->dev, true)); /* no sleep before it is mended */
     uint64_t resets = rig->device.resets;
@@ -103,8 +103,8 @@ static void test_reset_returns_the_held_frame(void **state)
     assert_true(rig_open(rig));
     while (rig_tx(rig).held == 0) {
         rig_send_tso(rig, VIRTIO_NET_TX_MAX_PIECES);
-        if (virtio_net_tx_stopped(rig->dev, Q) && rig_tx(rig).held == 0) {
-            virtio_net_tx_flush(rig->dev, Q);
+        if (virtio_net_tx_stopped(rig->dev, PAIR) && rig_tx(rig).held == 0) {
+            virtio_net_tx_flush(rig->dev, PAIR);
             model_take(&rig->device, MODEL_TX);
             rig->dev->tx.stopped = false; /* as if one small frame had come back */
             rig->dev->tx.stats.wakes++;
@@ -129,7 +129,7 @@ static void test_needs_reset(void **state)
         for (unsigned i = 0; i < 5; i++) {
             rig_send(rig, 1, true);
         }
-        virtio_net_tx_flush(rig->dev, Q);
+        virtio_net_tx_flush(rig->dev, PAIR);
         model_needs_reset(&rig->device);
         assert_false(virtio_net_arm(rig->dev, true));
         assert_true(poll_now(rig));
@@ -145,10 +145,10 @@ static void expect_dead(struct rig *rig)
     assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_FATAL);
     assert_int_equal(rig->links, 1);
     assert_false(rig->link_up);
-    assert_false(virtio_net_tx_stopped(rig->dev, Q)); /* nobody waits for it */
+    assert_false(virtio_net_tx_stopped(rig->dev, PAIR)); /* nobody waits for it */
     assert_int_equal(virtio_net_next_deadline_ns(rig->dev, clock_now_ns()), UINT64_MAX);
     assert_true(virtio_net_arm(rig->dev, true));
-    assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 10), 0);
+    assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 10), 0);
     assert_true(rig_at_rest(rig));
     rig_free(rig);
 }
@@ -163,7 +163,7 @@ static void test_fruitless_resets_end(void **state)
     assert_true(rig_open(rig));
     while (!rig->dev->dead) {
         rig_send(rig, 1, true);
-        virtio_net_tx_flush(rig->dev, Q);
+        virtio_net_tx_flush(rig->dev, PAIR);
         model_needs_reset(&rig->device);
         poll_now(rig);
         assert_true(n++ < 100);
@@ -178,7 +178,7 @@ static void test_restart_refused(void **state)
     for (unsigned i = 0; i < 3; i++) {
         struct rig *rig = rig_new();
         assert_true(rig_open(rig));
-        while (!virtio_net_tx_stopped(rig->dev, Q)) {
+        while (!virtio_net_tx_stopped(rig->dev, PAIR)) {
             rig_send(rig, 1, true);
         }
         model_needs_reset(&rig->device);
@@ -235,8 +235,8 @@ static void sleep_to_deadline(struct rig *rig)
     assert_in_range(deadline, seam_now_ns(), seam_now_ns() + PERIOD_NS);
     seam_advance_ns(deadline - seam_now_ns());
     virtio_net_disarm(rig->dev);
-    virtio_net_rx_poll(rig->dev, Q, 64);
-    virtio_net_tx_reclaim(rig->dev, Q, 64);
+    virtio_net_rx_poll(rig->dev, PAIR, 64);
+    virtio_net_tx_reclaim(rig->dev, PAIR, 64);
     poll_now(rig);
 }
 
@@ -320,7 +320,7 @@ static void test_lost_interrupt_amid_traffic(void **state)
             model_serve(&rig->device);
             assert_true(virtio_net_irq_pending(rig->dev));
             virtio_net_disarm(rig->dev);
-            virtio_net_tx_reclaim(rig->dev, Q, 64);
+            virtio_net_tx_reclaim(rig->dev, PAIR, 64);
         }
         assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_LOST_INTERRUPT), round);
         assert_int_equal(rig_tx(rig).timer_reaps, round);
@@ -343,7 +343,7 @@ static void test_early_wake_suspects_nobody(void **state)
     rig->device.drop_interrupts = false;
     seam_advance_ns(PERIOD_NS / 2);
     virtio_net_disarm(rig->dev);
-    virtio_net_tx_reclaim(rig->dev, Q, 64);
+    virtio_net_tx_reclaim(rig->dev, PAIR, 64);
     assert_true(virtio_net_arm(rig->dev, false));
     assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_LOST_INTERRUPT), 0);
     rig_free(rig);
@@ -361,12 +361,12 @@ static void test_lost_kick(void **state)
         assert_true(rig_open(rig));
         rig->device.drop_kicks = true;
         rig_send(rig, 1, true);
-        virtio_net_tx_flush(rig->dev, Q);
+        virtio_net_tx_flush(rig->dev, PAIR);
         rig->device.drop_kicks = false;
         for (unsigned i = 0; i < 4 && rig->done == 0; i++) {
             assert_true(virtio_net_arm(rig->dev, true));
             sleep_to_deadline(rig);
-            virtio_net_tx_reclaim(rig->dev, Q, 64);
+            virtio_net_tx_reclaim(rig->dev, PAIR, 64);
         }
         assert_int_equal(rig->done, 1);
         assert_true(seam_now_ns() < 3 * PERIOD_NS);
@@ -388,7 +388,7 @@ static void test_lost_kick_beside_traffic(void **state)
     assert_true(rig_open(rig));
     rig->device.drop_kicks = true;
     rig_send(rig, 1, true);
-    virtio_net_tx_flush(rig->dev, Q);
+    virtio_net_tx_flush(rig->dev, PAIR);
     rig->device.drop_kicks = false;
     uint64_t end_ns = seam_now_ns() + 3 * PERIOD_NS;
     while (rig->done == 0 && seam_now_ns() < end_ns) {
@@ -396,8 +396,8 @@ static void test_lost_kick_beside_traffic(void **state)
         seam_advance_ns(PERIOD_NS / 50);
         assert_true(model_receive(&rig->device, plain, frame, sizeof(frame)));
         virtio_net_disarm(rig->dev);
-        virtio_net_rx_poll(rig->dev, Q, 64);
-        virtio_net_tx_reclaim(rig->dev, Q, 64);
+        virtio_net_rx_poll(rig->dev, PAIR, 64);
+        virtio_net_tx_reclaim(rig->dev, PAIR, 64);
         poll_now(rig);
     }
     assert_int_equal(rig->done, 1);
@@ -425,7 +425,7 @@ static void test_silence_is_no_lost_kick(void **state)
         }
         assert_true(form == 3 || rig->device.q[MODEL_RX].kicks == kicks + 1);
         assert_true(model_receive(&rig->device, plain, frame, sizeof(frame)));
-        virtio_net_rx_poll(rig->dev, Q, 64);
+        virtio_net_rx_poll(rig->dev, PAIR, 64);
         assert_int_equal(rig->rx_packets, received + 1);
         assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_LOST_KICK), 0);
         rig_free(rig);
@@ -443,12 +443,12 @@ static void test_fresh_frame_is_not_stalled(void **state)
     poll_now(rig);
     seam_advance_ns(PERIOD_NS);
     rig_send(rig, 1, true);
-    virtio_net_tx_flush(rig->dev, Q);
+    virtio_net_tx_flush(rig->dev, PAIR);
     uint64_t kicks = rig->device.q[MODEL_TX].kicks;
     poll_now(rig);
     assert_int_equal(rig->device.q[MODEL_TX].kicks, kicks);
     model_serve(&rig->device);
-    virtio_net_tx_reclaim(rig->dev, Q, 64);
+    virtio_net_tx_reclaim(rig->dev, PAIR, 64);
     assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_LOST_KICK), 0);
     assert_true(rig_at_rest(rig));
     rig_free(rig);
@@ -463,7 +463,7 @@ static void test_slow_device_is_no_fault(void **state)
         struct rig *rig = rig_new();
         rig->config.refuse.event_idx = event_idx == 0;
         assert_true(rig_open(rig));
-        while (!virtio_net_tx_stopped(rig->dev, Q)) {
+        while (!virtio_net_tx_stopped(rig->dev, PAIR)) {
             rig_send(rig, 1, true);
         }
         model_take(&rig->device, MODEL_TX);
@@ -478,7 +478,7 @@ static void test_slow_device_is_no_fault(void **state)
         model_complete(&rig->device, 1000);
         assert_true(virtio_net_irq_pending(rig->dev));
         virtio_net_disarm(rig->dev);
-        virtio_net_tx_reclaim(rig->dev, Q, 1000);
+        virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
         for (unsigned f = 0; f < VIRTIO_NET_FAULTS; f++) {
             assert_int_equal(rig_fault(rig, (enum virtio_net_device_fault)f), 0);
         }
@@ -526,8 +526,8 @@ static void test_shared_vector(void **state)
     model_serve(&rig->device);
     assert_true(virtio_net_irq_pending(rig->dev));
     virtio_net_disarm(rig->dev);
-    virtio_net_rx_poll(rig->dev, Q, 64);
-    virtio_net_tx_reclaim(rig->dev, Q, 64);
+    virtio_net_rx_poll(rig->dev, PAIR, 64);
+    virtio_net_tx_reclaim(rig->dev, PAIR, 64);
     assert_int_equal(rig_tx(rig).spurious_interrupts + rig_rx(rig).spurious_interrupts, 0);
     model_set_link(&rig->device, false);
     poll_now(rig);

@@ -393,11 +393,11 @@ static void test_every_allocation_fails(void **state)
 static struct rig *closing;
 static void (*real_done)(void *, unsigned, void *, bool);
 
-static void done_after_reset(void *ctx, unsigned queue, void *cookie, bool aborted)
+static void done_after_reset(void *ctx, unsigned pair, void *cookie, bool aborted)
 {
     assert_int_equal(closing->device.status, 0);
     assert_true(aborted);
-    real_done(ctx, queue, cookie, aborted);
+    real_done(ctx, pair, cookie, aborted);
 }
 
 static void test_close(void **state)

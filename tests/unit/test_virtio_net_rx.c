@@ -15,7 +15,7 @@
 #include "tests/device/rig.h"
 #include "tests/device/seams.h"
 
-#define Q 0u
+#define PAIR 0u
 
 static uint8_t frame[70000];
 
@@ -43,7 +43,7 @@ static void test_lengths(void **state)
         for (uint32_t len = 14; len <= longest; len += 1 + len / 64) {
             fill_frame(len, len);
             assert_true(model_receive(&rig->device, plain, frame, len));
-            assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 1);
+            assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 1);
             assert_int_equal(rig->rx_last.len_bytes, len);
             assert_memory_equal(rig->rx_copy, frame, len);
         }
@@ -71,7 +71,7 @@ static void test_many(void **state)
                 fill_frame(60, (unsigned)sent);
                 sent += model_receive(&rig->device, plain, frame, 60);
             }
-            while (virtio_net_rx_poll(rig->dev, Q, 5) == 5) {
+            while (virtio_net_rx_poll(rig->dev, PAIR, 5) == 5) {
             }
         }
         assert_int_equal(rig->rx_packets, sent);
@@ -96,7 +96,7 @@ static void test_pool_runs_dry(void **state)
     rig->rx_keep = true;
     while (model_receive(&rig->device, plain, frame, 60)) {
         n++;
-        virtio_net_rx_poll(rig->dev, Q, 64);
+        virtio_net_rx_poll(rig->dev, PAIR, 64);
     }
     assert_int_equal(n, rig_rx(rig).pool_bufs);
     assert_int_equal(rig_rx(rig).posted, 0);
@@ -106,7 +106,7 @@ static void test_pool_runs_dry(void **state)
     rig_return_kept(rig);
     assert_in_range(rig_rx(rig).posted, 8, 16);
     assert_true(rig->device.q[MODEL_RX].kicks > kicks);
-    assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 0);
+    assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 0);
     assert_int_equal(rig_rx(rig).posted, 16);
     assert_true(rig_at_rest(rig));
     rig_free(rig);
@@ -122,7 +122,7 @@ static void test_double_return_panics(void **state)
     assert_true(rig_open(rig));
     rig->rx_keep = true;
     assert_true(model_receive(&rig->device, plain, frame, 60));
-    virtio_net_rx_poll(rig->dev, Q, 64);
+    virtio_net_rx_poll(rig->dev, PAIR, 64);
     void *buf = rig->rx_kept[0];
     rig_return_kept(rig);
     seam_expect_panic(&back);
@@ -140,7 +140,7 @@ static bool receive_header(struct rig *rig, struct virtio_net_hdr hdr)
 {
     uint64_t before = rig->rx_packets;
     assert_true(model_receive(&rig->device, hdr, frame, 100));
-    assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 1);
+    assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 1);
     return rig->rx_packets == before + 1;
 }
 
@@ -287,19 +287,19 @@ static void test_short_and_long(void **state)
         for (uint32_t len = 0; len < 26; len++) {
             raw(rig, &one, len);
         }
-        virtio_net_rx_poll(rig->dev, Q, 64);
+        virtio_net_rx_poll(rig->dev, PAIR, 64);
         assert_int_equal(rig_rx(rig).drops[VIRTIO_NET_RX_DROP_SHORT], 26);
         uint32_t buf_bytes = rig->dev->rx.buf_bytes;
         const uint32_t lies[] = {buf_bytes + 1, 65536, 0x7fffffff, 0xffffffff};
         for (unsigned i = 0; i < 4; i++) {
             raw(rig, &one, lies[i]);
         }
-        virtio_net_rx_poll(rig->dev, Q, 64);
+        virtio_net_rx_poll(rig->dev, PAIR, 64);
         assert_int_equal(rig_rx(rig).drops[VIRTIO_NET_RX_DROP_LONG], 4);
         assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_USED_LEN), 4);
         assert_int_equal(rig->rx_packets, 0);
         raw(rig, &one, 26);
-        virtio_net_rx_poll(rig->dev, Q, 64);
+        virtio_net_rx_poll(rig->dev, PAIR, 64);
         assert_int_equal(rig->rx_last.len_bytes, 14);
         assert_true(rig_at_rest(rig));
         rig_free(rig);
@@ -318,7 +318,7 @@ static void test_num_buffers(void **state)
     for (unsigned i = 0; i < 5; i++) {
         hdr.num_buffers = bad[i];
         raw(rig, &hdr, 100);
-        virtio_net_rx_poll(rig->dev, Q, 64);
+        virtio_net_rx_poll(rig->dev, PAIR, 64);
     }
     assert_int_equal(rig_rx(rig).drops[VIRTIO_NET_RX_DROP_NUM_BUFFERS], 5);
     assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_NUM_BUFFERS), 5);
@@ -331,7 +331,7 @@ static void test_num_buffers(void **state)
     for (unsigned i = 2; i < 4; i++) {
         hdr.num_buffers = bad[i];
         raw(rig, &hdr, 100);
-        virtio_net_rx_poll(rig->dev, Q, 64);
+        virtio_net_rx_poll(rig->dev, PAIR, 64);
     }
     assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_NUM_BUFFERS), 2);
     /* Without merging the field is the device's business (5.1.6.4). */
@@ -341,7 +341,7 @@ static void test_num_buffers(void **state)
     assert_true(rig_open(rig));
     hdr.num_buffers = 999;
     raw(rig, &hdr, 100);
-    virtio_net_rx_poll(rig->dev, Q, 64);
+    virtio_net_rx_poll(rig->dev, PAIR, 64);
     assert_int_equal(rig->rx_packets, 1);
     assert_true(rig_at_rest(rig));
     rig_free(rig);
@@ -356,12 +356,12 @@ static void test_packet_in_parts(void **state)
     (void)state;
     assert_true(rig_open(rig));
     raw(rig, &three, 112);
-    assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 0);
+    assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 0);
     raw(rig, NULL, 50);
-    assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 0);
+    assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 0);
     assert_int_equal(rig->rx_packets, 0);
     raw(rig, NULL, 7);
-    assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 1);
+    assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 1);
     assert_int_equal(rig->rx_last.n_pieces, 3);
     assert_int_equal(rig->rx_last.len_bytes, 157);
     /* A part that cannot be spoils the packet, and only this one. */
@@ -371,7 +371,7 @@ static void test_packet_in_parts(void **state)
     raw(rig, &three, 112);
     raw(rig, NULL, 0);
     raw(rig, NULL, 60);
-    virtio_net_rx_poll(rig->dev, Q, 64);
+    virtio_net_rx_poll(rig->dev, PAIR, 64);
     assert_int_equal(rig->rx_packets, 1);
     assert_int_equal(rig_rx(rig).drops[VIRTIO_NET_RX_DROP_LONG], 1);
     assert_int_equal(rig_rx(rig).drops[VIRTIO_NET_RX_DROP_SHORT], 1);
@@ -404,18 +404,18 @@ static void test_arm(void **state)
         rig->device.on_access = receive_on_arm;
         assert_false(virtio_net_arm(rig->dev, false));
         assert_int_equal(rig_rx(rig).recheck_hits, 1);
-        assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 1);
+        assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 1);
         assert_true(virtio_net_arm(rig->dev, false));
         assert_false(virtio_net_irq_pending(rig->dev));
         assert_true(model_receive(&rig->device, plain, frame, 60));
         assert_true(virtio_net_irq_pending(rig->dev));
         virtio_net_disarm(rig->dev);
-        assert_int_equal(virtio_net_rx_poll(rig->dev, Q, 64), 1);
+        assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 1);
         assert_int_equal(rig_rx(rig).interrupts, 1);
         /* Polling: no interrupts. */
         for (unsigned i = 0; i < 100; i++) {
             assert_true(model_receive(&rig->device, plain, frame, 60));
-            virtio_net_rx_poll(rig->dev, Q, 64);
+            virtio_net_rx_poll(rig->dev, PAIR, 64);
         }
         assert_int_equal(rig->device.q[MODEL_RX].interrupts, 1 + 1);
         assert_true(rig_at_rest(rig));

@@ -16,7 +16,7 @@
 #include "tests/device/rig.h"
 #include "tests/device/seams.h"
 
-#define Q 0u
+#define PAIR 0u
 
 static struct rig *rig_on(bool event_idx, bool indirect)
 {
@@ -29,7 +29,7 @@ static struct rig *rig_on(bool event_idx, bool indirect)
 static unsigned fill(struct rig *rig)
 {
     unsigned n = 0;
-    while (!virtio_net_tx_stopped(rig->dev, Q)) {
+    while (!virtio_net_tx_stopped(rig->dev, PAIR)) {
         assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_OK);
         n++;
     }
@@ -51,15 +51,15 @@ static void test_stop_and_wake(void **state)
         assert_int_equal(model_take(&rig->device, MODEL_TX), n);
         unsigned needed = s.wake_descs - (s.size_descs - n);
         model_complete(&rig->device, needed - 1);
-        virtio_net_tx_reclaim(rig->dev, Q, 1000);
-        assert_true(virtio_net_tx_stopped(rig->dev, Q));
+        virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
+        assert_true(virtio_net_tx_stopped(rig->dev, PAIR));
         assert_int_equal(rig->wakes, 0);
         model_complete(&rig->device, 1);
-        virtio_net_tx_reclaim(rig->dev, Q, 1000);
-        assert_false(virtio_net_tx_stopped(rig->dev, Q));
+        virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
+        assert_false(virtio_net_tx_stopped(rig->dev, PAIR));
         assert_int_equal(rig->wakes, 1);
         model_complete(&rig->device, 1000);
-        virtio_net_tx_reclaim(rig->dev, Q, 1000);
+        virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
         assert_int_equal(rig->wakes, 1);
         assert_int_equal(rig_tx(rig).stops, 1);
         assert_true(rig_tx(rig).full_ns > 0);
@@ -71,7 +71,7 @@ static void test_stop_and_wake(void **state)
 /* tx_wake comes at the end of the batch, when the slots are free: the woken can fill the queue. */
 static void refill_in_wake(struct rig *rig)
 {
-    assert_false(virtio_net_tx_stopped(rig->dev, Q));
+    assert_false(virtio_net_tx_stopped(rig->dev, PAIR));
     rig->on_wake = NULL;
     fill(rig);
 }
@@ -85,11 +85,11 @@ static void test_sending_from_wake(void **state)
     fill(rig);
     rig->on_wake = refill_in_wake;
     model_serve(&rig->device);
-    virtio_net_tx_reclaim(rig->dev, Q, 1000);
-    assert_true(virtio_net_tx_stopped(rig->dev, Q));
+    virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
+    assert_true(virtio_net_tx_stopped(rig->dev, PAIR));
     assert_int_equal(rig_tx(rig).stops, 2);
     model_serve(&rig->device);
-    virtio_net_tx_reclaim(rig->dev, Q, 1000);
+    virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
     assert_true(rig_at_rest(rig));
     rig_free(rig);
 }
@@ -119,12 +119,12 @@ static void test_recheck_finds_progress(void **state)
         assert_int_equal(rig_tx(rig).recheck_hits, 1);
         assert_false(rig->dev->tx.vq.armed);           /* undone */
         assert_false(virtio_net_arm(rig->dev, false)); /* the caller must not sleep */
-        virtio_net_tx_reclaim(rig->dev, Q, 1000);
+        virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
         assert_int_equal(rig->wakes, 1);
         /* The same before idling. */
         assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_OK);
         assert_false(virtio_net_arm(rig->dev, false));
-        virtio_net_tx_reclaim(rig->dev, Q, 1000);
+        virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
         rig->device.on_access = NULL;
         assert_true(virtio_net_arm(rig->dev, false));
         assert_true(rig_at_rest(rig));
@@ -143,7 +143,7 @@ static void test_armed_event_comes(void **state)
         struct irq_line *line = rig->device.base.queue_line[MODEL_TX];
         for (unsigned round = 0; round < 3000; round++) {
             unsigned n = 1 + round % 40;
-            while (n-- > 0 && !virtio_net_tx_stopped(rig->dev, Q)) {
+            while (n-- > 0 && !virtio_net_tx_stopped(rig->dev, PAIR)) {
                 assert_int_equal(rig_send(rig, (uint16_t)(1 + n % 3), n % 2 != 0), VIRTIO_NET_OK);
             }
             uint32_t before = line->count;
@@ -157,10 +157,10 @@ static void test_armed_event_comes(void **state)
                 assert_true(virtio_net_irq_pending(rig->dev));
             }
             virtio_net_disarm(rig->dev);
-            virtio_net_tx_reclaim(rig->dev, Q, 1000);
+            virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
         }
         model_serve(&rig->device);
-        virtio_net_tx_reclaim(rig->dev, Q, 1000);
+        virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
         assert_true(rig_at_rest(rig));
         rig_free(rig);
     }
@@ -231,25 +231,25 @@ static void run_loop(struct chaos *c, uint32_t frames)
     struct rig *rig = c->rig;
     uint32_t sent = 0;
 
-    while (sent < frames || virtio_net_tx_in_flight(rig->dev, Q) != 0) {
-        bool did = virtio_net_tx_reclaim(rig->dev, Q, 16) != 0;
+    while (sent < frames || virtio_net_tx_in_flight(rig->dev, PAIR) != 0) {
+        bool did = virtio_net_tx_reclaim(rig->dev, PAIR, 16) != 0;
         for (unsigned i = next_random(c) % 40;
-             i > 0 && sent < frames && !virtio_net_tx_stopped(rig->dev, Q); i--) {
+             i > 0 && sent < frames && !virtio_net_tx_stopped(rig->dev, PAIR); i--) {
             assert_int_equal(rig_send(rig, (uint16_t)(1 + sent % 3), sent % 2 != 0), VIRTIO_NET_OK);
             sent++;
             did = true;
         }
-        virtio_net_tx_flush(rig->dev, Q);
+        virtio_net_tx_flush(rig->dev, PAIR);
         if (did || !virtio_net_arm(rig->dev, next_random(c) % 2 != 0)) {
             continue;
         }
-        bool may_send = sent < frames && !virtio_net_tx_stopped(rig->dev, Q);
+        bool may_send = sent < frames && !virtio_net_tx_stopped(rig->dev, PAIR);
         for (unsigned i = 0; !anything(rig) && i < 1000; i++) {
             device_acts(c);
         }
-        if (!anything(rig) && !may_send && virtio_net_tx_in_flight(rig->dev, Q) != 0) {
+        if (!anything(rig) && !may_send && virtio_net_tx_in_flight(rig->dev, PAIR) != 0) {
             fail_msg("asleep for ever with %u in flight, device %s",
-                     virtio_net_tx_in_flight(rig->dev, Q), c->asleep ? "asleep" : "awake");
+                     virtio_net_tx_in_flight(rig->dev, PAIR), c->asleep ? "asleep" : "awake");
         }
         virtio_net_disarm(rig->dev);
     }
@@ -268,7 +268,7 @@ static void test_no_wake_is_lost(void **state)
             rig->device.ctx = &c;
             rig->device.on_access = act_sometimes;
             run_loop(&c, 3000);
-            virtio_net_tx_reclaim(rig->dev, Q, 1000);
+            virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
             assert_int_equal(rig_tx(rig).unexpected_full, 0);
             assert_int_equal(rig_tx(rig).timer_reaps, 0);
             assert_true(rig_at_rest(rig));
@@ -294,9 +294,9 @@ static void test_reserve(void **state)
     assert_int_equal(n, rig_tx(rig).stop_descs - 1);
     assert_int_equal(rig_tx(rig).drops[VIRTIO_NET_TX_DROP_RESERVE_EXHAUSTED], 1);
     assert_int_equal(rig_tx(rig).unexpected_full, 0);
-    virtio_net_tx_flush(rig->dev, Q);
+    virtio_net_tx_flush(rig->dev, PAIR);
     model_serve(&rig->device);
-    virtio_net_tx_reclaim(rig->dev, Q, 1000);
+    virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
     assert_true(rig_at_rest(rig));
     rig_free(rig);
 }
@@ -311,13 +311,13 @@ static void test_set_aside(void **state)
     assert_true(rig_open(rig));
     struct virtio_net_tx_stats s = rig_tx(rig);
     uint16_t most = (uint16_t)(s.size_descs - s.reserve_descs);
-    assert_false(virtio_net_tx_reserve(rig->dev, Q, (uint16_t)(most + 1)));
-    assert_true(virtio_net_tx_reserve(rig->dev, Q, most));
-    assert_true(virtio_net_tx_stopped(rig->dev, Q));
-    virtio_net_tx_unreserve(rig->dev, Q, most);
-    assert_true(virtio_net_tx_stopped(rig->dev, Q));
+    assert_false(virtio_net_tx_reserve(rig->dev, PAIR, (uint16_t)(most + 1)));
+    assert_true(virtio_net_tx_reserve(rig->dev, PAIR, most));
+    assert_true(virtio_net_tx_stopped(rig->dev, PAIR));
+    virtio_net_tx_unreserve(rig->dev, PAIR, most);
+    assert_true(virtio_net_tx_stopped(rig->dev, PAIR));
     assert_false(virtio_net_arm(rig->dev, false)); /* a wake is due: no sleep */
-    virtio_net_tx_reclaim(rig->dev, Q, 16);
+    virtio_net_tx_reclaim(rig->dev, PAIR, 16);
     assert_int_equal(rig->wakes, 1);
     assert_true(rig_at_rest(rig));
     rig_free(rig);
@@ -335,9 +335,9 @@ static void test_unexpected_full_is_counted(void **state)
         enum virtio_net_result r = rig_send(rig, VIRTIO_NET_TX_MAX_PIECES, true);
         assert_int_equal(r, rig_tx(rig).unexpected_full == 0 ? VIRTIO_NET_OK : VIRTIO_NET_AGAIN);
     }
-    assert_true(virtio_net_tx_stopped(rig->dev, Q));
+    assert_true(virtio_net_tx_stopped(rig->dev, PAIR));
     model_serve(&rig->device);
-    virtio_net_tx_reclaim(rig->dev, Q, 1000);
+    virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
     assert_true(rig->wakes > 0);
     assert_true(rig_at_rest(rig));
     rig_free(rig);
@@ -380,18 +380,18 @@ static void test_frames_arrive(void **state)
             assert_int_equal(rig_send(rig, n, (bits & 2) != 0), VIRTIO_NET_OK);
             assert_int_equal(free_before - vq_free_descs(&rig->dev->tx.vq),
                              virtio_net_tx_cost_descs(rig->dev, n, (bits & 2) != 0));
-            virtio_net_tx_flush(rig->dev, Q);
+            virtio_net_tx_flush(rig->dev, PAIR);
             model_serve(&rig->device);
-            virtio_net_tx_reclaim(rig->dev, Q, 1000);
+            virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
             assert_int_equal(seen.len_bytes, 1080 / n * n);
             assert_memory_equal(seen.bytes, frame->bytes, seen.len_bytes);
             assert_int_equal(seen.hdr.flags, 0);
             assert_int_equal(seen.hdr.gso_type, 0);
         }
         assert_int_equal(rig_send_tso(rig, 4), VIRTIO_NET_OK);
-        virtio_net_tx_flush(rig->dev, Q);
+        virtio_net_tx_flush(rig->dev, PAIR);
         model_serve(&rig->device);
-        virtio_net_tx_reclaim(rig->dev, Q, 1000);
+        virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
         assert_int_equal(seen.hdr.flags, VIRTIO_NET_HDR_F_NEEDS_CSUM);
         assert_int_equal(seen.hdr.gso_type, VIRTIO_NET_HDR_GSO_TCPV4);
         assert_int_equal(seen.hdr.gso_size, 1000);
@@ -406,7 +406,7 @@ static void test_frames_arrive(void **state)
 static void expect_malformed(struct rig *rig, const struct virtio_net_tx_frame *frame)
 {
     uint64_t before = rig_tx(rig).drops[VIRTIO_NET_TX_DROP_MALFORMED];
-    assert_int_equal(virtio_net_tx_add(rig->dev, Q, frame), VIRTIO_NET_FATAL);
+    assert_int_equal(virtio_net_tx_add(rig->dev, PAIR, frame), VIRTIO_NET_FATAL);
     assert_int_equal(rig_tx(rig).drops[VIRTIO_NET_TX_DROP_MALFORMED], before + 1);
 }
 
@@ -485,10 +485,10 @@ static void test_malformed_pieces(void **state)
     expect_malformed(rig, &frame);
     segs[3].len_bytes = 60;
     rig->frames[0].in_use = true;
-    assert_int_equal(virtio_net_tx_add(rig->dev, Q, &frame), VIRTIO_NET_OK);
-    virtio_net_tx_flush(rig->dev, Q);
+    assert_int_equal(virtio_net_tx_add(rig->dev, PAIR, &frame), VIRTIO_NET_OK);
+    virtio_net_tx_flush(rig->dev, PAIR);
     model_serve(&rig->device);
-    virtio_net_tx_reclaim(rig->dev, Q, 64);
+    virtio_net_tx_reclaim(rig->dev, PAIR, 64);
     assert_true(rig_at_rest(rig));
     rig_free(rig);
 }
@@ -506,19 +506,19 @@ static void test_one_kick_a_batch(void **state)
             rig_send(rig, 1, true);
         }
         assert_int_equal(rig->device.q[MODEL_TX].kicks, 0);
-        virtio_net_tx_flush(rig->dev, Q);
-        virtio_net_tx_flush(rig->dev, Q);
+        virtio_net_tx_flush(rig->dev, PAIR);
+        virtio_net_tx_flush(rig->dev, PAIR);
         assert_int_equal(rig->device.q[MODEL_TX].kicks, 1);
         assert_true(virtio_net_first_kick_ns(rig->dev) != 0);
         model_take(&rig->device, MODEL_TX);
         model_notify(&rig->device, MODEL_TX, false);
         rig_send(rig, 1, true);
-        virtio_net_tx_flush(rig->dev, Q);
+        virtio_net_tx_flush(rig->dev, PAIR);
         assert_int_equal(rig->device.q[MODEL_TX].kicks, 1);
         assert_int_equal(rig_tx(rig).kicks, 1);
         assert_int_equal(rig_tx(rig).kicks_suppressed, 1);
         model_serve(&rig->device);
-        virtio_net_tx_reclaim(rig->dev, Q, 1000);
+        virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
         assert_int_equal(rig->device.q[MODEL_TX].interrupts, 0); /* nobody armed */
         assert_true(rig_at_rest(rig));
         rig_free(rig);
@@ -532,14 +532,14 @@ static void test_spurious_interrupts(void **state)
     (void)state;
     assert_true(rig_open(rig));
     rig->device.lines[2].count += 3;
-    virtio_net_tx_reclaim(rig->dev, Q, 16);
+    virtio_net_tx_reclaim(rig->dev, PAIR, 16);
     assert_int_equal(rig_tx(rig).interrupts, 3);
     assert_int_equal(rig_tx(rig).spurious_interrupts, 3);
     rig_send(rig, 1, true);
     assert_true(virtio_net_arm(rig->dev, true));
     model_serve(&rig->device);
     virtio_net_disarm(rig->dev);
-    virtio_net_tx_reclaim(rig->dev, Q, 16);
+    virtio_net_tx_reclaim(rig->dev, PAIR, 16);
     assert_int_equal(rig_tx(rig).interrupts, 4);
     assert_int_equal(rig_tx(rig).spurious_interrupts, 3);
     rig_free(rig);
@@ -559,7 +559,7 @@ static struct rig *run_policy(enum virtio_net_policy policy, uint32_t packets)
     rig->opt.size_descs[MODEL_TX] = 256;
     assert_true(rig_open(rig));
     while (sent < packets) {
-        for (unsigned burst = 0; burst < 8 && !virtio_net_tx_stopped(rig->dev, Q); burst++) {
+        for (unsigned burst = 0; burst < 8 && !virtio_net_tx_stopped(rig->dev, PAIR); burst++) {
             random = random * 1664525u + 1013904223u;
             enum virtio_net_result r = (random >> 16) % 2 != 0
                                            ? rig_send(rig, 1, true)
@@ -567,15 +567,15 @@ static struct rig *run_policy(enum virtio_net_policy policy, uint32_t packets)
             assert_int_equal(r, VIRTIO_NET_OK);
             sent++;
         }
-        virtio_net_tx_flush(rig->dev, Q);
+        virtio_net_tx_flush(rig->dev, PAIR);
         model_take(&rig->device, MODEL_TX);
         model_complete(&rig->device, 1);
-        virtio_net_tx_reclaim(rig->dev, Q, 64);
+        virtio_net_tx_reclaim(rig->dev, PAIR, 64);
     }
-    while (virtio_net_tx_in_flight(rig->dev, Q) != 0 || rig_tx(rig).held != 0) {
-        virtio_net_tx_flush(rig->dev, Q);
+    while (virtio_net_tx_in_flight(rig->dev, PAIR) != 0 || rig_tx(rig).held != 0) {
+        virtio_net_tx_flush(rig->dev, PAIR);
         model_serve(&rig->device);
-        virtio_net_tx_reclaim(rig->dev, Q, 64);
+        virtio_net_tx_reclaim(rig->dev, PAIR, 64);
     }
     assert_true(rig_at_rest(rig));
     return rig;
@@ -623,7 +623,7 @@ static void test_no_recheck_stalls(void **state)
     assert_true(deadline != UINT64_MAX);
     seam_advance_ns(deadline - seam_now_ns());
     virtio_net_disarm(rig->dev);
-    virtio_net_tx_reclaim(rig->dev, Q, 1000);
+    virtio_net_tx_reclaim(rig->dev, PAIR, 1000);
     seam_advance_ns(5000000); /* no late interrupt either */
     assert_true(virtio_net_arm(rig->dev, false));
     assert_int_equal(rig_tx(rig).timer_reaps, 1);
