@@ -122,3 +122,36 @@ def test_bootstrap_usage():
 def test_checkers_can_fail():
     """The layer check knows each direction that is forbidden."""
     assert run(ROOT / "tests" / "layers.py", "--self-test").returncode == 0
+
+
+def without_spin(folder):
+    """A PATH with all that there is but Spin."""
+    for place in os.get_exec_path():
+        for name in os.listdir(place) if os.path.isdir(place) else []:
+            if name != "spin" and not (folder / name).exists():
+                (folder / name).symlink_to(os.path.join(place, name))
+    return {"PATH": str(folder)}
+
+
+def test_missing_spin_is_a_skip_with_its_reason(tmp_path):
+    """The models end with code 77 then: neither passed nor failed, and the reason is told."""
+    done = run("/usr/bin/python3", ROOT / "tests" / "run_checks.py", "model", env=without_spin(tmp_path))
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "0 passed, 0 failed, 1 skipped", done.stdout
+    assert lines[-2].startswith("skip model (") and lines[-2].endswith("spin is not installed (apt-get install spin)")
+
+
+@pytest.mark.parametrize("recipe, verdict", [
+    ("@echo 'skip: no such thing'; exit 77", "0 passed, 0 failed, 1 skipped"),
+    ("@echo 'skip: no such thing'", "0 passed, 0 failed, 1 skipped"),
+    ("@echo 'skip: no such thing'; exit 1", "0 passed, 1 failed, 0 skipped"),
+    ("@exit 77", "0 passed, 1 failed, 0 skipped"),
+    ("@echo all is well", "1 passed, 0 failed, 0 skipped"),
+])  # fmt: skip
+def test_groups_are_counted_by_what_they_say(tmp_path, recipe, verdict):
+    """A code of 77 is a skip only with a reason; a reason does not make up for a failure."""
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "tests" / "run_checks.py", tmp_path / "tests")
+    (tmp_path / "Makefile").write_text(f"model:\n\t{recipe}\n")
+    done = run("/usr/bin/python3", tmp_path / "tests" / "run_checks.py", "model", cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == verdict, done.stdout
