@@ -79,9 +79,10 @@ extern const struct virtio_net_ops netif_virtio_ops;
 err_t netif_virtio_init(struct netif *netif);
 /* Says to TCP that a segment cannot go now, before any reference is taken. */
 err_t netif_virtio_refuse(void);
-/* An ARP packet without its Ethernet header, whose length lwIP does not look at: what was in the
- * buffer before would be the rest of a short one. */
+/* A packet without its Ethernet header. lwIP reads all fields of an ARP packet, and of an IP header
+ * before it looks at the length: what was in the buffer before would be the rest of a short one. */
 void netif_virtio_arp(struct pbuf *p, struct netif *netif);
+void netif_virtio_ip(struct pbuf *p, struct netif *netif);
 /* The output function of a netif: refuses TCP's data while stopped, else resolves and sends. */
 err_t netif_virtio_ip_output(struct netif *netif, struct pbuf *p, const ip4_addr_t *to);
 /* Frames with TCP payload at the device, by local port; ports share counters, so 0 is sure and more

@@ -408,6 +408,17 @@ void netif_virtio_arp(struct pbuf *p, struct netif *netif)
     etharp_input(p, netif);
 }
 
+void netif_virtio_ip(struct pbuf *p, struct netif *netif)
+{
+    if (p->len < IP_HLEN) {
+        IP_STATS_INC(ip.lenerr);
+        IP_STATS_INC(ip.drop);
+        pbuf_free(p);
+        return;
+    }
+    ip4_input(p, netif);
+}
+
 static void rx(void *ctx, unsigned pair, const struct virtio_net_rx_packet *packet)
 {
     (void)ctx;
@@ -441,7 +452,7 @@ static void rx(void *ctx, unsigned pair, const struct virtio_net_rx_packet *pack
     net.stats.udp_frames_in += p->len >= IP_HLEN && IPH_PROTO(ip) == IP_PROTO_UDP;
     net.rx_csum_start = packet->csum_partial ? packet->csum_start : 0;
     set_checks(p, packet->csum_valid || packet->csum_partial);
-    ip4_input(p, &net.netif);
+    netif_virtio_ip(p, &net.netif);
     NETIF_SET_CHECKSUM_CTRL(&net.netif, net.csum_flags);
 }
 

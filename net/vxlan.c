@@ -221,7 +221,7 @@ static void input_inner(struct pbuf *p)
         netif_virtio_arp(p, &tunnel.netif);
     } else if (type == PP_HTONS(ETHTYPE_IP)) {
         set_checks(p);
-        ip4_input(p, &tunnel.netif);
+        netif_virtio_ip(p, &tunnel.netif);
         NETIF_SET_CHECKSUM_CTRL(&tunnel.netif, tunnel.check_flags);
     } else {
         pbuf_free(p);

@@ -5,6 +5,8 @@
  */
 #include "tests/unit/net_lab.h"
 
+#include "lwip/stats.h"
+
 #include "boot/clock.h"
 #include "net/netmem.h"
 
@@ -536,6 +538,27 @@ static void test_short_arp(void **state)
     close_lab();
 }
 
+/* An IP header that ends early is none: counted, and its buffer comes back. */
+static void test_short_ip(void **state)
+{
+    uint8_t packet[34] = {0};
+
+    (void)state;
+    open_lab(0);
+    memcpy(packet, net_mac(), 6);
+    memcpy(packet + 6, lab_peer_mac, 6);
+    packet[12] = 8;
+    packet[14] = 0x45;
+    packet[17] = 20;
+    const uint32_t before = lwip_stats.ip.lenerr;
+    for (uint32_t len = 15; len < sizeof(packet); len++) {
+        lab_inject(packet, len);
+        lab_serve();
+    }
+    assert_int_equal(lwip_stats.ip.lenerr, before + 19);
+    close_lab();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -546,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_out_of_order), cmocka_unit_test(test_beyond_window),
         cmocka_unit_test(test_ping),         cmocka_unit_test(test_resolve),
         cmocka_unit_test(test_standstill),   cmocka_unit_test(test_short_arp),
+        cmocka_unit_test(test_short_ip),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
