@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sanitizer/asan_interface.h>
+
 #include "drivers/virtio_net.h"
 #include "net/net.h"
 #include "net/sock.h"
@@ -129,13 +131,14 @@ enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned pair,
     if (fake.n == MAX_FLIGHT) {
         return VIRTIO_NET_AGAIN;
     }
-    /* Every byte of the frame can be read: the sanitizer looks. */
+    /* Every byte of the frame can be read: the sanitizer is asked, and looks where it cannot. */
     for (unsigned i = 0; i < frame->n_segs; i++) {
-        uint8_t sum = 0;
-        for (uint32_t j = 0; j < frame->segs[i].len_bytes; j++) {
-            sum = (uint8_t)(sum + ((const uint8_t *)frame->segs[i].addr)[j]);
+        void *seg = (void *)(uintptr_t)frame->segs[i].addr;
+        const volatile uint8_t *bad = __asan_region_is_poisoned(seg, frame->segs[i].len_bytes);
+        if (bad != NULL) {
+            (void)*bad;
+            abort();
         }
-        *(volatile uint8_t *)&sum = sum;
     }
     if (frame->segs[0].len_bytes >= 54 && bytes[12] == 8 && bytes[13] == 0 && bytes[23] == 6 &&
         (bytes[47] & 2) != 0) {
@@ -511,7 +514,7 @@ static void step(struct input *in)
     default:
         seam_advance_ns(take(in, 1) * (20 * MS));
         if (stream != NULL) {
-            (void)sock_tcp_write(stream, pattern, take(in, 2), (in->left & 1) != 0);
+            (void)sock_tcp_write(stream, pattern, take(in, 2) % 16384, (in->left & 1) != 0);
         }
         break;
     }
