@@ -44,6 +44,7 @@ void vq_init(struct virtqueue *vq, uint16_t size_descs, bool event_idx,
     struct vq_doorbell doorbell = vq->doorbell;
     struct ring_trace *trace = vq->trace;
     uint8_t number = vq->number;
+    size_t words = vq_ring_bytes(size_descs) / sizeof(uint64_t);
 
     invariant(size_descs != 0 && (size_descs & (size_descs - 1)) == 0);
     *vq = (struct virtqueue){
@@ -65,7 +66,7 @@ void vq_init(struct virtqueue *vq, uint16_t size_descs, bool event_idx,
 
     /* 2.7.10.1: the used flags start as 0; all else too, since a rebuilt ring is not a fresh one.
      */
-    for (size_t i = 0; i < vq_ring_bytes(size_descs) / sizeof(uint64_t); i++) {
+    for (size_t i = 0; i < words; i++) {
         shared_store64((uint64_t *)ring + i, 0);
     }
     for (uint16_t i = 0; i < size_descs; i++) {

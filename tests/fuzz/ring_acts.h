@@ -177,10 +177,12 @@ static inline void add_frame(struct rig *rig, struct virtio_net_tx_frame *frame,
     CHECK(i < FRAMES);
     frame->cookie = &rig->frames[i];
     rig->frames[i] = ADDED;
+    rig->n_added++;
     rig->n_out++;
     bool dead = rig->dev->dead;
     enum virtio_net_result result = virtio_net_tx_add(rig->dev, PAIR, frame);
     if (result != VIRTIO_NET_OK) {
+        rig->n_added -= rig->frames[i] == ADDED;
         rig->frames[i] = AT_USER;
         rig->n_out--;
     }
