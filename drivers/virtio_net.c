@@ -88,7 +88,7 @@ struct virtio_net *virtio_net_open(unsigned nth, const struct virtio_net_config 
 void virtio_net_close(struct virtio_net *dev)
 {
     /* 3.3.1: the device lets go of the rings before the driver touches what was in them. */
-    (void)virtio_reset(dev->transport, RESET_TIMEOUT_NS);
+    (void)device_reset(dev);
     dev->dead = true;
     tx_abort(dev);
     rx_take_back(dev);

@@ -118,7 +118,7 @@ struct virtio_net_ops {
     /* One packet. The pieces belong to the callee, who gives each back. The array is the driver's.
      */
     void (*rx)(void *ctx, unsigned pair, const struct virtio_net_rx_packet *packet);
-    /* Link state, or announce: after a configuration interrupt, from virtio_net_poll. Down for
+    /* Link state: after a configuration interrupt or a reset, from virtio_net_poll. Down for
      * good when the device is given up: info.lost. */
     void (*link)(void *ctx, bool up);
     /* The first interrupt or kick that got lost; by now the queue moves again. May be NULL. */

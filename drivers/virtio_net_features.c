@@ -102,7 +102,7 @@ static void drop_unless(struct virtio_net_info *info, uint64_t *set, unsigned bi
 }
 
 uint64_t features_negotiate(const struct virtio_net_config *config, uint64_t offered,
-                            bool mtu_usable, struct virtio_net_info *info)
+                            bool mtu_usable, bool mac_usable, struct virtio_net_info *info)
 {
     const struct virtio_net_refuse *refuse = &config->refuse;
     const struct {
@@ -125,6 +125,10 @@ uint64_t features_negotiate(const struct virtio_net_config *config, uint64_t off
     }
     if (!mtu_usable) {
         drop(info, &set, VIRTIO_NET_F_MTU, "the device's value is below 68 or out of its reach");
+    }
+    if (!mac_usable) {
+        drop(info, &set, VIRTIO_NET_F_MAC,
+             "the device's address is out of its reach or never stable");
     }
     drop_unless(info, &set, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_CSUM, "needs CSUM");
     drop_unless(info, &set, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_CSUM, "needs GUEST_CSUM");

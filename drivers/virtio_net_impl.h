@@ -210,8 +210,8 @@ struct virtio_net {
     struct tx_queue tx;
     struct rx_queue rx;
     struct irq_watch config_irq;
-    uint8_t status;    /* bits that the driver has set since the last reset */
-    bool dead;         /* given up: every call answers FATAL or nothing */
+    uint8_t status; /* bits that the driver has set since the last reset; no DRIVER_OK: not live */
+    bool dead;      /* given up: every call answers FATAL or nothing */
     bool reset_wanted; /* a ring or the device is broken; virtio_net_poll mends it */
     bool status_lost;  /* since the last start */
     unsigned fruitless_resets;
@@ -226,12 +226,15 @@ struct virtio_net {
 
 /* virtio_net_features.c */
 uint64_t features_negotiate(const struct virtio_net_config *config, uint64_t offered,
-                            bool mtu_usable, struct virtio_net_info *info);
+                            bool mtu_usable, bool mac_usable, struct virtio_net_info *info);
 void features_refuse(struct virtio_net_info *info, const char *name, const char *reason);
 
 /* virtio_net_start.c */
 bool device_start(struct virtio_net *dev, const struct virtio_net_config *config, const char **why);
 bool device_restart(struct virtio_net *dev);
+/* Every reset is this one. From here to DRIVER_OK the device is not live: what callees give back
+ * meanwhile is posted by the next start. False: it does not end, and was closed. */
+bool device_reset(struct virtio_net *dev);
 bool config_status(struct virtio_net *dev, uint16_t *status);
 
 /* virtio_net_tx_setup.c */

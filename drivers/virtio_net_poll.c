@@ -231,14 +231,21 @@ static void take_all_back(struct virtio_net *dev)
 static void mend(struct virtio_net *dev)
 {
     uint64_t done = dev->tx.stats.completed + dev->rx.stats.packets;
+    bool was_up = dev->info.link_up;
 
     dev->reset_wanted = false;
     dev->fruitless_resets = done == dev->done_at_reset ? dev->fruitless_resets + 1 : 1;
     dev->done_at_reset = done;
-    bool reset = virtio_reset(dev->transport, RESET_TIMEOUT_NS);
+    bool reset = device_reset(dev);
     take_all_back(dev);
-    if (!reset || dev->fruitless_resets > MAX_FRUITLESS_RESETS || !device_restart(dev)) {
+    if (!reset || dev->fruitless_resets > MAX_FRUITLESS_RESETS) {
         give_up(dev);
+    } else if (!device_restart(dev)) {
+        take_all_back(dev);
+        give_up(dev);
+    } else if (dev->info.link_up != was_up) {
+        /* The restart has read it, so no later look would find a difference. */
+        dev->ops->link(dev->ctx, dev->info.link_up);
     }
     dev->status_lost = false;
     tx_wake_if_due(dev);

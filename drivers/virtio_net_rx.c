@@ -152,7 +152,8 @@ void virtio_net_rx_return(struct virtio_net *dev, void *handle)
      * sat on the buffers. Not below a quarter of a ring at a time, unless the device has none left.
      */
     uint16_t missing = vq_free_descs(&rx->vq);
-    if (!dev->dead && missing > rx->vq.size / 2 &&
+    bool live = (dev->status & VIRTIO_STATUS_DRIVER_OK) != 0;
+    if (live && missing > rx->vq.size / 2 &&
         (rx->n_free > rx->vq.size / 4 || missing == rx->vq.size)) {
         rx_refill(dev);
         rx_kick(dev);

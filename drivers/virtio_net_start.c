@@ -71,32 +71,43 @@ bool config_status(struct virtio_net *dev, uint16_t *status)
     return true;
 }
 
-static void config_mac(struct virtio_net *dev)
+/* The device's address. False: it offers none, or none that can be read whole. */
+static bool read_mac(struct virtio_net *dev, uint64_t offered)
 {
     uint32_t bytes[6];
-    uint8_t *mac = dev->info.mac;
 
-    dev->info.mac_from_device =
-        has(dev, VIRTIO_NET_F_MAC) && config_copy(dev, VIRTIO_NET_CFG_MAC, 1, 6, bytes);
-    if (!dev->info.mac_from_device) {
-        for (unsigned i = 0; i < 6; i++) {
-            bytes[i] = machine_random32() & 0xff;
-        }
-        bytes[0] = (bytes[0] & ~1u) | 2u; /* 5.1.5: locally administered, not a group */
+    if ((offered & FEATURE(VIRTIO_NET_F_MAC)) == 0 ||
+        !config_copy(dev, VIRTIO_NET_CFG_MAC, 1, 6, bytes)) {
+        return false;
     }
     for (unsigned i = 0; i < 6; i++) {
-        mac[i] = (uint8_t)bytes[i];
+        dev->info.mac[i] = (uint8_t)bytes[i];
     }
+    return true;
+}
+
+static void choose_mac(struct virtio_net *dev)
+{
+    for (unsigned i = 0; i < 6; i++) {
+        dev->info.mac[i] = machine_random32() & 0xff;
+    }
+    /* 5.1.5: locally administered, not a group */
+    dev->info.mac[0] = (uint8_t)((dev->info.mac[0] & ~1u) | 2u);
+}
+
+bool device_reset(struct virtio_net *dev)
+{
+    dev->status = 0;
+    return virtio_reset(dev->transport, RESET_TIMEOUT_NS);
 }
 
 /* Steps 1 to 3: a reset first, since firmware may have driven the device before (3.1.1). */
 static bool wake_device(struct virtio_net *dev, const char **why)
 {
-    if (!virtio_reset(dev->transport, RESET_TIMEOUT_NS)) {
+    if (!device_reset(dev)) {
         *why = "the device does not end its reset: its status register stays above 0";
         return false;
     }
-    dev->status = 0;
     raise_status(dev, VIRTIO_STATUS_ACKNOWLEDGE);
     raise_status(dev, VIRTIO_STATUS_DRIVER);
     return true;
@@ -138,7 +149,9 @@ static bool negotiate(struct virtio_net *dev, const struct virtio_net_config *co
     bool mtu_usable = (offered & FEATURE(VIRTIO_NET_F_MTU)) != 0 &&
                       config_copy(dev, VIRTIO_NET_CFG_MTU, 2, 1, &device_mtu) &&
                       device_mtu >= MTU_MIN_BYTES;
-    uint64_t accepted = features_negotiate(config, offered, mtu_usable, &dev->info);
+    /* Read before it is accepted: who takes MAC must use the device's address (5.1.4.2). */
+    bool mac_usable = read_mac(dev, offered);
+    uint64_t accepted = features_negotiate(config, offered, mtu_usable, mac_usable, &dev->info);
     uint32_t mtu = config->mtu_bytes != 0 ? config->mtu_bytes
                    : mtu_usable           ? device_mtu
                                           : MTU_DEFAULT_BYTES;
@@ -249,7 +262,10 @@ static bool bring_up(struct virtio_net *dev, const struct virtio_net_config *con
     dev->tx.irq.line = t->queue_line[VIRTIO_NET_TX_QUEUE];
     dev->config_irq.line = t->config_line;
     dev->rx.irq.shared = dev->tx.irq.shared = dev->rx.irq.line == dev->tx.irq.line;
-    config_mac(dev);
+    dev->info.mac_from_device = has(dev, VIRTIO_NET_F_MAC);
+    if (!dev->info.mac_from_device) {
+        choose_mac(dev);
+    }
     return make_rings(dev, config, why) && go_live(dev, why);
 }
 
@@ -259,18 +275,25 @@ bool device_start(struct virtio_net *dev, const struct virtio_net_config *config
         return true;
     }
     /* Nothing of ours may stay known to a device that nobody drives. */
-    (void)virtio_reset(dev->transport, RESET_TIMEOUT_NS);
+    (void)device_reset(dev);
     return false;
 }
 
-/* The device as it was, with the same features, or not at all. The rings are empty again. */
+/* The device as it was, with the same features, or not at all: reset, and what was posted to it is
+ * for the caller to take back. */
 bool device_restart(struct virtio_net *dev)
 {
     struct virtio_transport *t = dev->transport;
     uint64_t accepted = dev->info.features_accepted;
     const char *why;
 
-    return wake_device(dev, &why) && (accepted & ~t->ops->device_features(t)) == 0 &&
-           confirm_features(dev, accepted, &why) && t->ops->setup_interrupts(t) &&
-           go_live(dev, &why);
+    if (!wake_device(dev, &why)) {
+        return false; /* closed: a second reset would only wait as long again */
+    }
+    if ((accepted & ~t->ops->device_features(t)) == 0 && confirm_features(dev, accepted, &why) &&
+        t->ops->setup_interrupts(t) && go_live(dev, &why)) {
+        return true;
+    }
+    (void)device_reset(dev);
+    return false;
 }

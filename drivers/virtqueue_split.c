@@ -257,8 +257,10 @@ uint16_t vq_pending(struct virtqueue *vq)
     if (used_idx != vq->used_known) {
         vq_note(vq, RING_USED_IDX, used_idx, 0, 0);
     }
-    /* One used entry for each available one: more than are out is a jump (2.7.13). */
-    if (pending > vq_wrap(vq->published_idx - vq->used_seen)) {
+    /* One used entry for each available one: more than are out is a jump (2.7.13). So is an index
+     * that goes back behind what it has covered already. */
+    if (pending > vq_wrap(vq->published_idx - vq->used_seen) ||
+        pending < vq_wrap(vq->used_known - vq->used_seen)) {
         vq->fault = VQ_FAULT_IDX_JUMP;
         return 0;
     }

@@ -34,9 +34,9 @@
 #define MAX_VARIANTS   8u
 /* Resets without a completion between them that a device may cost before it is given up. */
 #define RESETS_BEFORE_DEATH 8u
-/* Each is a reset and a new start, which begins with one. Beside those: the last one, at opening,
- * at the end of an input, at closing. */
-#define RESETS_BESIDE 6u
+/* Each is a reset and a new start, which begins with one. Beside those: the last one, after a start
+ * that was refused, at opening, at the end of an input, at closing. */
+#define RESETS_BESIDE 7u
 
 #define CHECK(holds)                                                                               \
     do {                                                                                           \
@@ -80,6 +80,7 @@ struct rig {
     unsigned resets, reset_reads_left;
     unsigned fruitless; /* resets since something was completed */
     uint64_t done_at_reset;
+    bool link_told;
     bool refused; /* a restart was refused by the device */
     bool tainted; /* a nonsense since the last reset: what the device has is unknown */
     struct rig_answers say;
@@ -372,7 +373,9 @@ static void rig_rx(void *ctx, unsigned pair, const struct virtio_net_rx_packet *
 
 static void rig_link(void *ctx, bool up)
 {
-    CHECK(up == ((struct rig *)ctx)->dev->info.link_up);
+    struct rig *rig = ctx;
+    CHECK(up == rig->dev->info.link_up);
+    rig->link_told = up;
 }
 
 static const struct virtio_net_ops rig_ops = {
@@ -465,6 +468,9 @@ static void rig_check(const struct rig *rig)
     CHECK(tx->stats.submitted == tx->stats.completed + tx->stats.aborted + rig->n_out);
     CHECK(tx->stats.stops == tx->stats.wakes + tx->stopped && tx->stats.wakes == rig->wakes);
     CHECK(tx->stopped || !tx->policy->stops || tx->policy->wake_on_one || tx_room(tx) >= tx->stop);
+    CHECK(rig->link_told == rig->dev->info.link_up);
+    /* Of a device that was given up everything has come back. */
+    CHECK(!rig->dev->dead || rx->n_free + rig->n_kept == rx->n_bufs);
     CHECK(!rig->dev->dead || rig->refused || rig->resets > RESETS_BEFORE_DEATH);
 }
 
@@ -538,6 +544,7 @@ static void rig_open(struct rig *rig, struct snapshot *snapshot, const struct ri
     rig->base = (struct virtio_transport){
         &rig_transport, 12, &rig->lines[0], {&rig->lines[1], &rig->lines[2]}};
     rig->link_status = VIRTIO_NET_S_LINK_UP;
+    rig->link_told = true;
     seam_hook(&(struct seam_hooks){.ctx = rig, .mmio_write = rig_kick, .relax = rig_relax});
     rig->dev = virtio_net_open_transport(&rig->base, &config, &why);
     CHECK(rig->dev != NULL);

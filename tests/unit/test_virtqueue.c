@@ -364,6 +364,34 @@ static void test_bad_answers(void **state)
     }
 }
 
+/* An index that goes back behind what it has covered, whether that was taken or not. */
+static void test_index_goes_back(void **state)
+{
+    struct bench *b = *state;
+    struct vq_done d;
+
+    for (unsigned taken = 0; taken < 3; taken++) {
+        bench_init(b, 8, true, 0);
+        for (unsigned i = 0; i < 6; i++) {
+            add(b, 1, i);
+        }
+        vq_publish(&b->vq);
+        device_take(b);
+        for (unsigned i = 0; i < 4; i++) {
+            device_use_nth(b, 0);
+        }
+        device_publish(b);
+        assert_int_equal(vq_pending(&b->vq), 4);
+        for (unsigned i = 0; i < taken; i++) {
+            assert_true(vq_reclaim(&b->vq, &d));
+        }
+        b->vq.used->idx = vq_wrap(b->vq.used->idx - 1);
+        assert_int_equal(vq_pending(&b->vq), 0);
+        assert_int_equal(b->vq.fault, VQ_FAULT_IDX_JUMP);
+        assert_false(vq_reclaim(&b->vq, &d));
+    }
+}
+
 /* The used element may change between two reads; it is read once. */
 static unsigned reads_of_element;
 static void count_reads(void *ctx, const volatile void *addr, unsigned bytes, bool is_store)
@@ -520,6 +548,7 @@ int main(void)
         cmocka_unit_test(test_kick_after_many),
         cmocka_unit_test(test_kick_again),
         cmocka_unit_test(test_bad_answers),
+        cmocka_unit_test(test_index_goes_back),
         cmocka_unit_test(test_read_once),
         cmocka_unit_test(test_arm),
         cmocka_unit_test(test_disarmed_is_quiet),
