@@ -197,10 +197,11 @@ static bool losses(uint64_t frames)
         end();
     }
     const bool some = kicks.counted > 0 && interrupts.counted > 0;
-    printf("%s %" PRIu64 " lost kicks (%" PRIu64 " counted), %" PRIu64 " lost interrupts (%" PRIu64
-           " counted), longest stop %" PRIu64 " us\n",
-           some ? "ok  " : "FAIL", kicks.lost, kicks.counted, interrupts.lost, interrupts.counted,
-           longest / 1000);
+    printf("%s kicks: %" PRIu64 " lost, %" PRIu64 " of them felt, %" PRIu64 " counted; ",
+           some ? "ok  " : "FAIL", kicks.lost, kicks.mended, kicks.counted);
+    printf("interrupts: %" PRIu64 " lost, %" PRIu64 " felt, %" PRIu64
+           " counted; longest stop %" PRIu64 " us\n",
+           interrupts.lost, interrupts.mended, interrupts.counted, longest / 1000);
     return some;
 }
 
