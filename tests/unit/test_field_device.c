@@ -3,25 +3,11 @@
  * Faults that others reported of devices that were driven before, are replaced, removed or sparing
  * with what they offer, as tests of the driver (tests/field_cases.tsv).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/unit/rig_steps.h"
 
-#include <cmocka.h>
-
-#include "boot/clock.h"
-#include "tests/device/rig.h"
-#include "tests/device/seams.h"
 #include "tests/device/strict_case.h"
 
-#define PAIR        0u
-#define SLOW_NS     50000000ull
-#define FRAME_BYTES 60u
-
-static const struct virtio_net_hdr plain = {0};
+#define SLOW_NS 50000000ull
 
 /* ---- a device with other answers than the model's, over the same transport ---- */
 
@@ -40,23 +26,6 @@ static void override(struct rig *rig)
     other.model = rig->device.base.ops;
     other.ops = *other.model;
     rig->device.base.ops = &other.ops;
-}
-
-static void expect_traffic(struct rig *rig, unsigned n)
-{
-    static const uint8_t frame[FRAME_BYTES];
-    const uint64_t done = rig->done, packets = rig->rx_packets;
-
-    for (unsigned i = 0; i < n; i++) {
-        assert_int_equal(rig_send(rig, 2, true), VIRTIO_NET_OK);
-        virtio_net_tx_flush(rig->dev, PAIR);
-        model_serve(&rig->device);
-        virtio_net_tx_reclaim(rig->dev, PAIR, 64);
-        assert_true(model_receive(&rig->device, plain, frame, sizeof(frame)));
-        assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 1);
-    }
-    assert_int_equal(rig->done, done + n);
-    assert_int_equal(rig->rx_packets, packets + n);
 }
 
 /* ---- addresses ---- */
@@ -147,12 +116,11 @@ static uint64_t sum_of(const struct virtio_net *dev)
  */
 static void test_left_running_by_firmware(void **state)
 {
-    struct rig *firmware = rig_new();
+    struct rig *firmware = rig_opened(true);
     struct rig *rig = rig_new();
 
     (void)state;
-    assert_true(rig_open(firmware));
-    expect_traffic(firmware, 10);
+    expect_frames(firmware, 10);
     rig_send(firmware, 1, true);
     virtio_net_tx_flush(firmware->dev, PAIR);
     const uint64_t sum = sum_of(firmware->dev);
@@ -172,7 +140,7 @@ static void test_left_running_by_firmware(void **state)
     assert_true(seam_now_ns() - started_ns >= SLOW_NS);
     assert_int_equal(firmware->device.accepted & FEATURE(VIRTIO_F_EVENT_IDX), 0);
 
-    static const uint8_t broadcast[FRAME_BYTES] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    static const uint8_t broadcast[RIG_SHORT_BYTES] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     rig->dev = dev;
     for (unsigned i = 0; i < 500; i++) {
         assert_true(model_receive(&firmware->device, plain, broadcast, sizeof(broadcast)));
@@ -196,8 +164,7 @@ static void test_needs_reset_is_found(void **state)
 {
     (void)state;
     for (unsigned form = 0; form < 3; form++) {
-        struct rig *rig = rig_new();
-        assert_true(rig_open(rig));
+        struct rig *rig = rig_opened(true);
         for (unsigned round = 1; round <= 5; round++) {
             for (unsigned i = 0; form < 2 && i < 5; i++) {
                 assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_OK);
@@ -207,14 +174,14 @@ static void test_needs_reset_is_found(void **state)
             model_needs_reset(&rig->device);
             const uint64_t began_ns = clock_now_ns();
             while (rig_fault(rig, VIRTIO_NET_FAULT_NEEDS_RESET) < round) {
-                (void)virtio_net_poll(rig->dev, clock_now_ns());
+                (void)poll_now(rig);
                 seam_advance_ns(1000000);
                 assert_true(clock_now_ns() - began_ns <= 1100000000ull);
             }
             rig->device.drop_interrupts = false;
             assert_true(form > 0 || clock_now_ns() - began_ns < 10000000ull);
             assert_int_equal(rig_tx(rig).aborted, form < 2 ? 5 * round : 0);
-            expect_traffic(rig, 100);
+            expect_frames(rig, 100);
         }
         assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_NEEDS_RESET), 5);
         assert_null(virtio_net_info(rig->dev)->lost);
@@ -339,8 +306,7 @@ static void test_removed(void **state)
     (void)state;
     for (unsigned form = 0; form < 4; form++) {
         const unsigned sent = form < 2 ? 20 : 0;
-        struct rig *rig = rig_new();
-        assert_true(rig_open(rig));
+        struct rig *rig = rig_opened(true);
         for (unsigned i = 0; i < sent; i++) {
             assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_OK);
         }
@@ -348,7 +314,7 @@ static void test_removed(void **state)
         remove_device(rig, reads[form % 2]);
         const uint64_t began_ns = clock_now_ns();
         while (virtio_net_info(rig->dev)->lost == NULL) {
-            (void)virtio_net_poll(rig->dev, clock_now_ns());
+            (void)poll_now(rig);
             seam_advance_ns(1000000);
             assert_true(clock_now_ns() - began_ns <= 2200000000ull);
         }
@@ -360,7 +326,7 @@ static void test_removed(void **state)
         rig->device.lines[0].count++;
         rig->device.lines[1].count++;
         for (unsigned i = 0; i < 100; i++) {
-            (void)virtio_net_poll(rig->dev, clock_now_ns());
+            (void)poll_now(rig);
             assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 0);
             assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_FATAL);
             assert_true(virtio_net_arm(rig->dev, true));
@@ -379,23 +345,22 @@ static void test_removed(void **state)
  * started again, and nobody is told that it is gone. */
 static void test_reset_by_somebody_else(void **state)
 {
-    struct rig *rig = rig_new();
+    struct rig *rig = rig_opened(true);
 
     (void)state;
-    assert_true(rig_open(rig));
     for (unsigned round = 1; round <= 3; round++) {
         assert_int_equal(rig_send(rig, 1, true), VIRTIO_NET_OK);
         virtio_net_tx_flush(rig->dev, PAIR);
         rig->device.base.ops->set_status(&rig->device.base, 0);
         for (unsigned i = 0; i < 300; i++) {
-            (void)virtio_net_poll(rig->dev, clock_now_ns());
+            (void)poll_now(rig);
             seam_advance_ns(1000000);
         }
         assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_STATUS_LOST), round);
         assert_null(virtio_net_info(rig->dev)->lost);
         assert_int_equal(rig->links, 0);
         rig->device.violations = 0; /* kicks of a driver that did not know yet */
-        expect_traffic(rig, 100);
+        expect_frames(rig, 100);
     }
     assert_true(rig_at_rest(rig));
     rig_free(rig);

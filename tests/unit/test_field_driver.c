@@ -9,10 +9,8 @@
 #include "tests/unit/net_lab.h"
 
 #include "net/netmem.h"
-#include "tests/device/rig.h"
 #include "tests/device/strict_case.h"
-
-#define PAIR 0u
+#include "tests/unit/rig_steps.h"
 
 static uint8_t bytes[70000];
 
@@ -128,8 +126,6 @@ static void test_refused_sends_keep_nothing(void **state)
 
 /* ---- too few receive buffers ---- */
 
-static const struct virtio_net_hdr plain = {0};
-
 static void drain_ring(struct rig *rig)
 {
     rig->rx_keep = true;
@@ -230,22 +226,6 @@ static void test_every_frame_size(void **state)
 
 /* ---- packets in many buffers ---- */
 
-static void use_next(struct rig *rig, const struct virtio_net_hdr *hdr, uint32_t used_bytes)
-{
-    struct model_queue *q = &rig->device.q[MODEL_RX];
-
-    model_take(&rig->device, MODEL_RX);
-    assert_true(q->n_held > 0);
-    uint16_t head = q->held[0];
-    memmove(&q->held[0], &q->held[1], --q->n_held * sizeof(q->held[0]));
-    q->mine[head] = false;
-    if (hdr != NULL) {
-        memcpy(seam_ram(q->desc[head].addr, sizeof(*hdr)), hdr, sizeof(*hdr));
-    }
-    model_use_raw(&rig->device, MODEL_RX, head, used_bytes);
-    model_publish(&rig->device, MODEL_RX);
-}
-
 /*
  * Field case 36: a count of buffers that cannot be is dropped and counted, one that can is
  * followed, and a last piece that is said to be longer than its buffer spoils its packet alone.
@@ -268,7 +248,7 @@ static void test_counts_of_merged_buffers(void **state)
             assert_true(rig_open(rig));
             for (uint16_t k = 0; k < n; k++) {
                 bool last_lies = lie != 0 && k + 1 == n;
-                use_next(rig, k == 0 ? &hdr : NULL, last_lies ? 0x10000 : 100);
+                use_first(rig, k == 0 ? &hdr : NULL, last_lies ? 0x10000 : 100);
                 virtio_net_rx_poll(rig->dev, PAIR, 64);
             }
             const bool arrives = cases[i].possible && lie == 0;

@@ -4,18 +4,7 @@
  *
  *     model device -> ring -> [driver] -> test
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "tests/device/rig.h"
-#include "tests/device/seams.h"
-
-#define PAIR 0u
+#include "tests/unit/rig_steps.h"
 
 static uint8_t frame[70000];
 
@@ -25,8 +14,6 @@ static void fill_frame(uint32_t len, unsigned seed)
         frame[i] = (uint8_t)(i * 13 + seed);
     }
 }
-
-static const struct virtio_net_hdr plain = {0};
 
 /* Frames of every length from the shortest to what the form carries arrive whole, header stripped;
  * all forms of buffers. */
@@ -146,10 +133,9 @@ static bool receive_header(struct rig *rig, struct virtio_net_hdr hdr)
 
 static void test_header_fields(void **state)
 {
-    struct rig *rig = rig_new();
+    struct rig *rig = rig_opened(true);
 
     (void)state;
-    assert_true(rig_open(rig));
     assert_true(receive_header(rig, plain));
     assert_false(rig->rx_last.csum_valid || rig->rx_last.csum_partial || rig->rx_last.coalesced);
     assert_true(receive_header(rig, (struct virtio_net_hdr){.flags = 2}));
@@ -238,10 +224,9 @@ static void watch_header(void *ctx, const volatile void *addr, bool is_store)
 
 static void test_header_is_read_once(void **state)
 {
-    struct rig *rig = rig_new();
+    struct rig *rig = rig_opened(true);
 
     (void)state;
-    assert_true(rig_open(rig));
     watched = rig;
     memset(header_reads, 0, sizeof(header_reads));
     rig->device.on_access = watch_header;
@@ -257,23 +242,6 @@ static void test_header_is_read_once(void **state)
 
 /* ---- lengths and num_buffers ---- */
 
-/* A used entry of any length for the first posted buffer, header as given. */
-static void raw(struct rig *rig, const struct virtio_net_hdr *hdr, uint32_t used_bytes)
-{
-    struct model_queue *q = &rig->device.q[MODEL_RX];
-
-    model_take(&rig->device, MODEL_RX);
-    assert_true(q->n_held > 0);
-    uint16_t head = q->held[0];
-    memmove(&q->held[0], &q->held[1], --q->n_held * sizeof(q->held[0]));
-    q->mine[head] = false;
-    if (hdr != NULL) {
-        memcpy(seam_ram(q->desc[head].addr, sizeof(*hdr)), hdr, sizeof(*hdr));
-    }
-    model_use_raw(&rig->device, MODEL_RX, head, used_bytes);
-    model_publish(&rig->device, MODEL_RX);
-}
-
 /* Field case 25: lengths shorter than the header, and longer than the buffer, are dropped and
  * counted, each buffer comes back once, and the next good frame is delivered. */
 static void test_short_and_long(void **state)
@@ -285,20 +253,20 @@ static void test_short_and_long(void **state)
         rig->config.refuse.mrg_rxbuf = mrg == 0;
         assert_true(rig_open(rig));
         for (uint32_t len = 0; len < 26; len++) {
-            raw(rig, &one, len);
+            use_first(rig, &one, len);
         }
         virtio_net_rx_poll(rig->dev, PAIR, 64);
         assert_int_equal(rig_rx(rig).drops[VIRTIO_NET_RX_DROP_SHORT], 26);
         uint32_t buf_bytes = rig->dev->rx.buf_bytes;
         const uint32_t lies[] = {buf_bytes + 1, 65536, 0x7fffffff, 0xffffffff};
         for (unsigned i = 0; i < 4; i++) {
-            raw(rig, &one, lies[i]);
+            use_first(rig, &one, lies[i]);
         }
         virtio_net_rx_poll(rig->dev, PAIR, 64);
         assert_int_equal(rig_rx(rig).drops[VIRTIO_NET_RX_DROP_LONG], 4);
         assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_USED_LEN), 4);
         assert_int_equal(rig->rx_packets, 0);
-        raw(rig, &one, 26);
+        use_first(rig, &one, 26);
         virtio_net_rx_poll(rig->dev, PAIR, 64);
         assert_int_equal(rig->rx_last.len_bytes, 14);
         assert_true(rig_at_rest(rig));
@@ -317,7 +285,7 @@ static void test_num_buffers(void **state)
     assert_true(rig_open(rig));
     for (unsigned i = 0; i < 5; i++) {
         hdr.num_buffers = bad[i];
-        raw(rig, &hdr, 100);
+        use_first(rig, &hdr, 100);
         virtio_net_rx_poll(rig->dev, PAIR, 64);
     }
     assert_int_equal(rig_rx(rig).drops[VIRTIO_NET_RX_DROP_NUM_BUFFERS], 5);
@@ -330,7 +298,7 @@ static void test_num_buffers(void **state)
     assert_true(rig_open(rig));
     for (unsigned i = 2; i < 4; i++) {
         hdr.num_buffers = bad[i];
-        raw(rig, &hdr, 100);
+        use_first(rig, &hdr, 100);
         virtio_net_rx_poll(rig->dev, PAIR, 64);
     }
     assert_int_equal(rig_fault(rig, VIRTIO_NET_FAULT_NUM_BUFFERS), 2);
@@ -340,7 +308,7 @@ static void test_num_buffers(void **state)
     rig->config.refuse.mrg_rxbuf = true;
     assert_true(rig_open(rig));
     hdr.num_buffers = 999;
-    raw(rig, &hdr, 100);
+    use_first(rig, &hdr, 100);
     virtio_net_rx_poll(rig->dev, PAIR, 64);
     assert_int_equal(rig->rx_packets, 1);
     assert_true(rig_at_rest(rig));
@@ -355,22 +323,22 @@ static void test_packet_in_parts(void **state)
 
     (void)state;
     assert_true(rig_open(rig));
-    raw(rig, &three, 112);
+    use_first(rig, &three, 112);
     assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 0);
-    raw(rig, NULL, 50);
+    use_first(rig, NULL, 50);
     assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 0);
     assert_int_equal(rig->rx_packets, 0);
-    raw(rig, NULL, 7);
+    use_first(rig, NULL, 7);
     assert_int_equal(virtio_net_rx_poll(rig->dev, PAIR, 64), 1);
     assert_int_equal(rig->rx_last.n_pieces, 3);
     assert_int_equal(rig->rx_last.len_bytes, 157);
     /* A part that cannot be spoils the packet, and only this one. */
-    raw(rig, &three, 112);
-    raw(rig, NULL, 0x10000);
-    raw(rig, NULL, 60);
-    raw(rig, &three, 112);
-    raw(rig, NULL, 0);
-    raw(rig, NULL, 60);
+    use_first(rig, &three, 112);
+    use_first(rig, NULL, 0x10000);
+    use_first(rig, NULL, 60);
+    use_first(rig, &three, 112);
+    use_first(rig, NULL, 0);
+    use_first(rig, NULL, 60);
     virtio_net_rx_poll(rig->dev, PAIR, 64);
     assert_int_equal(rig->rx_packets, 1);
     assert_int_equal(rig_rx(rig).drops[VIRTIO_NET_RX_DROP_LONG], 1);
@@ -397,9 +365,7 @@ static void test_arm(void **state)
 {
     (void)state;
     for (unsigned event_idx = 0; event_idx < 2; event_idx++) {
-        struct rig *rig = rig_new();
-        rig->config.refuse.event_idx = event_idx == 0;
-        assert_true(rig_open(rig));
+        struct rig *rig = rig_opened(event_idx != 0);
         rig->device.ctx = rig;
         rig->device.on_access = receive_on_arm;
         assert_false(virtio_net_arm(rig->dev, false));
