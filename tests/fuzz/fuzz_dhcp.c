@@ -57,8 +57,8 @@ static void on_frame(void *ctx, const struct virtio_net_hdr *hdr, const uint8_t 
     (void)ctx;
     (void)hdr;
     if (peer_hears(bytes, len)) {
-        uint32_t answer = peer_answers_arp(bytes, frame);
-        (void)model_receive(&device, (struct virtio_net_hdr){0}, frame, answer);
+        wire_arp_answer(frame, bytes, peer_mac);
+        (void)model_receive(&device, (struct virtio_net_hdr){0}, frame, ARP_BYTES);
     }
     for (unsigned n = 0; n < FRAMES_EACH && in.left != 0 && (in8(&in) & 1u) != 0; n++) {
         send_one();

@@ -15,10 +15,11 @@
 
 #include <sanitizer/asan_interface.h>
 
-#include "drivers/virtio_net.h"
 #include "net/net.h"
 #include "net/sock.h"
+#include "tests/device/driver_stub.h"
 #include "tests/device/seams.h"
+#include "tests/device/wire.h"
 
 #define MS          1000000ull
 #define GUEST_IP    0x0a000002u
@@ -27,51 +28,21 @@
 #define STOP_FLIGHT 200u
 
 static struct {
-    struct virtio_net_config config;
     void *cookies[MAX_FLIGHT];
     unsigned n, rx_out;
-    bool stopped;
     uint16_t guest_port; /* of the connection that the guest opened */
     uint32_t guest_seq, peer_seq;
     bool answer_syn, answer_arp, tunnel;
 } fake;
 
-static struct virtio_net *const handle = (struct virtio_net *)&fake;
-static struct virtio_net_info info = {
-    .mac = {0x52, 0x54, 0, 0, 0, 1},
-    .mtu_bytes = 1500,
-    .link_up = true,
-    .can_csum = true,
-    .can_tso = true,
-    .max_datagram_bytes = 65507,
-    .tx_max_segs = 18,
-};
-
 /* ---- the driver ---- */
-
-struct virtio_net *virtio_net_open(unsigned nth, const struct virtio_net_config *config,
-                                   const char **why)
-{
-    (void)nth;
-    (void)why;
-    fake.config = *config;
-    return handle;
-}
-
-struct virtio_net *virtio_net_open_transport(struct virtio_transport *transport,
-                                             const struct virtio_net_config *config,
-                                             const char **why)
-{
-    (void)transport;
-    return virtio_net_open(0, config, why);
-}
 
 static void complete(unsigned n)
 {
     while (n-- > 0 && fake.n > 0) {
         void *cookie = fake.cookies[0];
         memmove(fake.cookies, fake.cookies + 1, --fake.n * sizeof(fake.cookies[0]));
-        fake.config.ops->tx_done(fake.config.ctx, 0, cookie, false);
+        stub.config.ops->tx_done(stub.config.ctx, 0, cookie, false);
     }
 }
 
@@ -81,45 +52,12 @@ void virtio_net_close(struct virtio_net *dev)
     complete(MAX_FLIGHT);
 }
 
-const struct virtio_net_info *virtio_net_info(const struct virtio_net *dev)
-{
-    (void)dev;
-    return &info;
-}
-
 uint16_t virtio_net_tx_cost_descs(const struct virtio_net *dev, uint16_t n_segs, bool in_headroom)
 {
     (void)dev;
     (void)n_segs;
     (void)in_headroom;
     return 1;
-}
-
-bool virtio_net_tx_stopped(const struct virtio_net *dev, unsigned pair)
-{
-    (void)dev;
-    (void)pair;
-    return fake.stopped;
-}
-
-bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned pair, uint16_t descs)
-{
-    (void)dev;
-    (void)pair;
-    (void)descs;
-    return true;
-}
-
-void virtio_net_tx_unreserve(struct virtio_net *dev, unsigned pair, uint16_t descs)
-{
-    (void)dev;
-    (void)pair;
-    (void)descs;
-}
-
-static uint32_t get32(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
 enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned pair,
@@ -148,7 +86,7 @@ enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned pair,
     }
     fake.answer_arp |= bytes[12] == 8 && bytes[13] == 6 && bytes[21] == 1;
     fake.cookies[fake.n++] = frame->cookie;
-    fake.stopped |= fake.n >= STOP_FLIGHT;
+    stub.stopped |= fake.n >= STOP_FLIGHT;
     return VIRTIO_NET_OK;
 }
 
@@ -223,30 +161,6 @@ bool virtio_net_irq_pending(const struct virtio_net *dev)
     return false;
 }
 
-uint64_t virtio_net_next_deadline_ns(const struct virtio_net *dev, uint64_t now_ns)
-{
-    (void)dev;
-    (void)now_ns;
-    return UINT64_MAX;
-}
-
-void virtio_net_tx_stats(const struct virtio_net *dev, unsigned pair,
-                         struct virtio_net_tx_stats *out)
-{
-    (void)dev;
-    (void)pair;
-    memset(out, 0, sizeof(*out));
-}
-
-void virtio_net_rx_stats(const struct virtio_net *dev, unsigned pair,
-                         struct virtio_net_rx_stats *out)
-{
-    (void)dev;
-    (void)pair;
-    memset(out, 0, sizeof(*out));
-    out->pool_bufs = 64;
-}
-
 /* ---- the applications ---- */
 
 static struct sock *stream, *listener, *datagrams, *served[4];
@@ -297,18 +211,6 @@ static bool on_accept(void *arg, struct sock *fresh, const struct sock_ops **fre
 
 /* ---- frames ---- */
 
-static void put16(uint8_t *at, uint32_t value)
-{
-    at[0] = (uint8_t)(value >> 8);
-    at[1] = (uint8_t)value;
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-    put16(at, value >> 16);
-    put16(at + 2, value);
-}
-
 /* In pieces of a size that the input chooses, each in its own block of exactly its length. */
 static void receive(const uint8_t *frame, uint32_t len, uint32_t piece, bool vouched)
 {
@@ -325,29 +227,15 @@ static void receive(const uint8_t *frame, uint32_t len, uint32_t piece, bool vou
         fake.rx_out++;
         at += n;
     }
-    fake.config.ops->rx(fake.config.ctx, 0, &packet);
+    stub.config.ops->rx(stub.config.ctx, 0, &packet);
 }
 
 static uint32_t ip_frame(uint8_t *frame, uint8_t protocol, uint32_t l4_len)
 {
     static const uint8_t peer[6] = {2, 0, 0, 0, 0, 1};
-    uint32_t sum = 0;
-    memcpy(frame, info.mac, 6);
-    memcpy(frame + 6, peer, 6);
-    put16(frame + 12, 0x0800);
-    memset(frame + 14, 0, 20);
-    frame[14] = 0x45;
-    put16(frame + 16, 20 + l4_len);
-    frame[22] = 64;
-    frame[23] = protocol;
-    put32(frame + 26, PEER_IP);
-    put32(frame + 30, GUEST_IP);
-    for (unsigned i = 14; i < 34; i += 2) {
-        sum += (uint32_t)(frame[i] << 8 | frame[i + 1]);
-    }
-    sum = (sum & 0xffff) + (sum >> 16);
-    put16(frame + 24, ~(sum + (sum >> 16)));
-    return 34 + l4_len;
+    wire_ethernet(frame, stub.info.mac, peer, 0x0800);
+    wire_ip(frame + IP_AT, protocol, l4_len, PEER_IP, GUEST_IP);
+    return L4_AT + l4_len;
 }
 
 /* ---- steps ---- */
@@ -399,7 +287,7 @@ static void step_raw(struct input *in)
         frame[i] = (uint8_t)take(in, 1);
     }
     if ((frame[0] & 0x80) != 0) {
-        memcpy(frame, info.mac, 6);
+        memcpy(frame, stub.info.mac, 6);
     }
     receive(frame, len, 2048, (frame[1] & 1) != 0);
 }
@@ -441,13 +329,7 @@ static void step_fragment(struct input *in)
     uint32_t total = ip_frame(frame, (id & 1) != 0 ? 17 : 1, len);
     put16(frame + 18, id);
     put16(frame + 20, offset);
-    put16(frame + 24, 0);
-    uint32_t sum = 0;
-    for (unsigned i = 14; i < 34; i += 2) {
-        sum += (uint32_t)(frame[i] << 8 | frame[i + 1]);
-    }
-    sum = (sum & 0xffff) + (sum >> 16);
-    put16(frame + 24, ~(sum + (sum >> 16)));
+    wire_ip_sum(frame + IP_AT);
     receive(frame, total, 1024, (id & 2) != 0);
 }
 
@@ -467,10 +349,10 @@ static void step_ring(struct input *in)
     uint32_t what = take(in, 1);
     complete(what & 63);
     if ((what & 0x40) != 0) {
-        fake.stopped = true;
-    } else if (fake.stopped && fake.n < STOP_FLIGHT / 2) {
-        fake.stopped = false;
-        fake.config.ops->tx_wake(fake.config.ctx, 0);
+        stub.stopped = true;
+    } else if (stub.stopped && fake.n < STOP_FLIGHT / 2) {
+        stub.stopped = false;
+        stub.config.ops->tx_wake(stub.config.ctx, 0);
     }
 }
 
@@ -542,6 +424,11 @@ static void open_all(bool tunnel)
     };
     const char *why = "";
     memset(&fake, 0, sizeof(fake));
+    stub.info.can_tso = true;
+    stub.info.max_datagram_bytes = 65507;
+    stub.info.tx_max_segs = 18;
+    stub.pool_bufs = 64;
+    stub.stopped = false;
     n_served = 0;
     fake.tunnel = tunnel;
     if (!net_open(&config, &why)) {

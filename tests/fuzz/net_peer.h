@@ -9,13 +9,11 @@
 
 #include <stdbool.h>
 
+#include "tests/device/wire.h"
 #include "tests/fuzz/input.h"
 
 #define PEER_IP          0x0a000001u
 #define GUEST_IP         0x0a000002u
-#define ETHERNET_BYTES   14u
-#define IP_BYTES         20u
-#define L4_AT            34u
 #define DHCP_FIXED_BYTES 240u /* with the cookie */
 #define FRAME_MAX_BYTES  1514u
 #define ECHO_PORT        5201u
@@ -32,59 +30,20 @@ static struct {
     bool arp_answered;
 } peer;
 
-static void put16(uint8_t *at, uint32_t value)
-{
-    at[0] = (uint8_t)(value >> 8);
-    at[1] = (uint8_t)value;
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-    put16(at, value >> 16);
-    put16(at + 2, value & 0xffffu);
-}
-
-static uint32_t get16(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 8 | at[1];
-}
-
-static uint32_t get32(const uint8_t *at)
-{
-    return get16(at) << 16 | get16(at + 2);
-}
-
-static uint32_t sum(const uint8_t *at, uint32_t len, uint32_t start)
-{
-    for (uint32_t i = 0; i < len; i++) {
-        start += i % 2 != 0 ? at[i] : (uint32_t)at[i] << 8;
-        start = (start & 0xffffu) + (start >> 16);
-    }
-    return start;
-}
-
 static uint32_t ethernet(uint8_t *frame, uint16_t type)
 {
-    memcpy(frame, guest_mac, 6);
-    memcpy(frame + 6, peer_mac, 6);
-    put16(frame + 12, type);
-    return ETHERNET_BYTES;
+    wire_ethernet(frame, guest_mac, peer_mac, type);
+    return IP_AT;
 }
 
 /* l4_len bytes are in their place. fragment: flags and offset as on the wire. */
 static uint32_t ip(uint8_t *frame, uint8_t protocol, uint32_t l4_len, uint16_t fragment)
 {
     uint8_t *at = frame + ethernet(frame, 0x0800);
-    memset(at, 0, IP_BYTES);
-    at[0] = 0x45;
-    put16(at + 2, IP_BYTES + l4_len);
+    wire_ip(at, protocol, l4_len, PEER_IP, GUEST_IP);
     put16(at + 4, 1);
     put16(at + 6, fragment);
-    at[8] = 64;
-    at[9] = protocol;
-    put32(at + 12, PEER_IP);
-    put32(at + 16, GUEST_IP);
-    put16(at + 10, 0xffffu & ~sum(at, IP_BYTES, 0));
+    wire_ip_sum(at);
     return L4_AT + l4_len;
 }
 
@@ -143,7 +102,7 @@ static uint32_t peer_arp(struct input *in, uint8_t *frame)
     if ((form & 8u) != 0) {
         take(in, arp + in8(in) % 24u, 4);
     }
-    return ETHERNET_BYTES + 28u - ((form & 16u) != 0 ? in8(in) % 28u : 0);
+    return ARP_BYTES - ((form & 16u) != 0 ? in8(in) % 28u : 0);
 }
 
 static uint32_t peer_udp(struct input *in, uint8_t *frame)
@@ -168,11 +127,11 @@ static uint32_t peer_ip(struct input *in, uint8_t *frame)
     uint32_t total = ip(frame, (form & 8u) != 0 ? in8(in) : protocols[form & 3u], len, fragment);
 
     if ((form & 16u) != 0) { /* lengths and options that are not so */
-        frame[ETHERNET_BYTES] = in8(in);
-        put16(frame + ETHERNET_BYTES + 2, in16(in));
-        put16(frame + ETHERNET_BYTES + 10, 0);
-        put16(frame + ETHERNET_BYTES + 10,
-              0xffffu & ~sum(frame + ETHERNET_BYTES, (frame[ETHERNET_BYTES] & 15u) * 4u, 0));
+        frame[IP_AT] = in8(in);
+        put16(frame + IP_AT + 2, in16(in));
+        put16(frame + IP_AT + 10, 0);
+        size_t header = (size_t)(frame[IP_AT] & 15u) * 4u;
+        put16(frame + IP_AT + 10, 0xffffu & ~wire_sum(frame + IP_AT, header, 0));
     }
     return total;
 }
@@ -217,23 +176,10 @@ static inline uint32_t peer_frame(struct input *in, uint8_t kind, uint8_t *frame
     return kinds[kind % (sizeof(kinds) / sizeof(kinds[0]))](in, frame);
 }
 
-/* The guest asks for the peer: who it is. */
-static inline uint32_t peer_answers_arp(const uint8_t *request, uint8_t *frame)
-{
-    memcpy(frame, request, ETHERNET_BYTES + 28u);
-    memcpy(frame, request + 6, 6);
-    memcpy(frame + 6, peer_mac, 6);
-    frame[21] = 2;
-    memcpy(frame + 22, peer_mac, 6);
-    memcpy(frame + 28, request + 38, 4);
-    memcpy(frame + 32, request + 22, 10);
-    return ETHERNET_BYTES + 28u;
-}
-
 /* What the guest sent. True: it asks for the peer's address. */
 static inline bool peer_hears(const uint8_t *frame, uint32_t len)
 {
-    if (len >= ETHERNET_BYTES + 28 && get16(frame + 12) == 0x0806) {
+    if (len >= ARP_BYTES && get16(frame + 12) == 0x0806) {
         peer.arp_answered |= frame[21] == 2;
         return frame[21] == 1 && get32(frame + 38) == PEER_IP;
     }

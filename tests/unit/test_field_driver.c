@@ -56,11 +56,11 @@ static void fill_ring(struct sock *sock)
 
 static void ping_guest(unsigned number)
 {
-    uint8_t *icmp = bytes + LAB_L4_OFFSET;
+    uint8_t *icmp = bytes + L4_AT;
     memset(icmp, 0, 64);
     icmp[0] = 8;
-    lab_put16(icmp + 6, number);
-    lab_put16(icmp + 2, 0xffffu & ~lab_sum(icmp, 64, 0));
+    put16(icmp + 6, number);
+    put16(icmp + 2, 0xffffu & ~wire_sum(icmp, 64, 0));
     lab_inject(bytes, lab_ip(bytes, 1, 64));
     lab_pass();
 }
@@ -188,7 +188,7 @@ static void receive_whole(struct rig *rig, uint32_t len, bool tagged)
 {
     fill_bytes(len, len);
     if (tagged) {
-        lab_put32(bytes + 12, 0x81000064u); /* 802.1Q, VLAN 100 */
+        put32(bytes + 12, 0x81000064u); /* 802.1Q, VLAN 100 */
     }
     const uint64_t packets = rig->rx_packets;
     if (!model_receive(&rig->device, plain, bytes, len)) {

@@ -5,9 +5,10 @@
  *
  *     socket -> lwIP -> net/ -> driver -> [ring] -> model device -> judge() -> peer
  */
-#include "tests/unit/net_lab.h"
+#include "tests/unit/lab_app.h"
 
 #include "tests/device/rig.h"
+#include "tests/unit/lab_expand.h"
 
 #define MSS_BYTES    1460u
 #define MTU_BYTES    1500u
@@ -15,33 +16,12 @@
 #define POISON       0xa5
 #define UDP_PORT     9u
 /* Of the outer headers, when a checksum is given as a place in the whole frame. */
-#define INNER_L4_OFFSET (LAB_TUNNEL_BYTES + LAB_L4_OFFSET)
+#define INNER_L4_OFFSET (LAB_TUNNEL_BYTES + L4_AT)
 
-static uint8_t pattern[STREAM_BYTES], got[STREAM_BYTES];
-static size_t n_got;
-static unsigned connected, n_datagrams;
+static uint8_t pattern[STREAM_BYTES];
+static struct app app;
 
-static void on_connected(struct sock *sock, void *arg)
-{
-    (void)sock;
-    (void)arg;
-    connected++;
-}
-
-static void on_received(struct sock *sock, void *arg, const void *data, size_t len, size_t offset,
-                        size_t total, uint32_t from_ip, uint16_t from_port)
-{
-    (void)sock;
-    (void)arg;
-    (void)from_ip;
-    (void)from_port;
-    assert_true(n_got + len <= sizeof(got));
-    memcpy(got + n_got, data, len);
-    n_got += len;
-    n_datagrams += offset + len == total;
-}
-
-static const struct sock_ops ops = {.connected = on_connected, .received = on_received};
+static const struct sock_ops ops = {.connected = app_connected, .received = app_received};
 
 /* ---- what a net header may say ---- */
 
@@ -64,9 +44,9 @@ static void expect_header(const struct virtio_net_hdr *hdr, const struct virtio_
 
 static void judge_tcp(const struct virtio_net_hdr *hdr, const uint8_t *frame, uint32_t len)
 {
-    uint32_t headers = LAB_L4_OFFSET + (uint32_t)(frame[46] >> 4) * 4;
+    uint32_t headers = L4_AT + (uint32_t)(frame[46] >> 4) * 4;
     struct virtio_net_hdr expected = {
-        .flags = VIRTIO_NET_HDR_F_NEEDS_CSUM, .csum_start = LAB_L4_OFFSET, .csum_offset = 16};
+        .flags = VIRTIO_NET_HDR_F_NEEDS_CSUM, .csum_start = L4_AT, .csum_offset = 16};
     if (hdr->gso_type == 0 && len <= MTU_BYTES + 14) {
         seen.tcp_single++;
     } else {
@@ -83,14 +63,14 @@ static void judge_tcp(const struct virtio_net_hdr *hdr, const uint8_t *frame, ui
 static void judge_udp(const struct virtio_net_hdr *hdr, const uint8_t *frame, uint32_t len)
 {
     static const struct virtio_net_hdr sum = {
-        .flags = VIRTIO_NET_HDR_F_NEEDS_CSUM, .csum_start = LAB_L4_OFFSET, .csum_offset = 6};
-    if ((lab_get16(frame + 20) & 0x3fffu) != 0) {
+        .flags = VIRTIO_NET_HDR_F_NEEDS_CSUM, .csum_start = L4_AT, .csum_offset = 6};
+    if ((get16(frame + 20) & 0x3fffu) != 0) {
         seen.fragments++;
         expect_header(hdr, &nothing_asked);
         return;
     }
     seen.datagrams++;
-    assert_int_equal(lab_get16(frame + 38), len - LAB_L4_OFFSET);
+    assert_int_equal(get16(frame + 38), len - L4_AT);
     expect_header(hdr, &sum);
 }
 
@@ -98,12 +78,12 @@ static void judge_udp(const struct virtio_net_hdr *hdr, const uint8_t *frame, ui
  * those of the frame. */
 static void judge(void *ctx, const struct virtio_net_hdr *hdr, const uint8_t *frame, uint32_t len)
 {
-    if (lab_get16(frame + 12) == 0x0806) {
+    if (get16(frame + 12) == 0x0806) {
         seen.arp++;
         expect_header(hdr, &nothing_asked);
     } else {
-        assert_int_equal(lab_get16(frame + 16), len - LAB_IP_OFFSET);
-        assert_int_equal(lab_sum(frame + 14, 20, 0), 0xffff);
+        assert_int_equal(get16(frame + 16), len - IP_AT);
+        assert_int_equal(wire_sum(frame + 14, 20, 0), 0xffff);
         if (frame[23] == 6) {
             judge_tcp(hdr, frame, len);
         } else if (frame[23] == 17) {
@@ -118,11 +98,8 @@ static void judge(void *ctx, const struct virtio_net_hdr *hdr, const uint8_t *fr
 
 static void open_lab(struct model_options *opt, struct net_config *config)
 {
-    for (size_t i = 0; i < sizeof(pattern); i++) {
-        pattern[i] = (uint8_t)((i * 2654435761u) >> 13);
-    }
-    n_got = 0;
-    n_datagrams = connected = 0;
+    fill_pattern(pattern, sizeof(pattern), 13);
+    memset(&app, 0, sizeof(app));
     memset(&seen, 0, sizeof(seen));
     lab_open(opt, config);
 }
@@ -139,28 +116,7 @@ static void open_judged(uint64_t features)
 static void close_lab(struct sock *sock)
 {
     sock_close(sock, true);
-    lab_serve();
-    lab_assert_ledger();
-    lab_close();
-}
-
-static struct sock *connect_stream(struct lab_tcp *tcp)
-{
-    struct sock *sock = sock_tcp_connect(&ops, NULL, LAB_PEER_IP, 5201, 5000 * LAB_MS, 0);
-    lab_tcp_accept(tcp, 5201);
-    assert_int_equal(connected, 1);
-    lab_tcp_ack(tcp);
-    lab_serve();
-    return sock;
-}
-
-static void send_datagram(struct sock *sock, size_t len)
-{
-    uint8_t *payload;
-    bool fresh;
-    assert_int_equal(sock_udp_reserve(sock, len, &payload, &fresh), SOCK_OK);
-    memcpy(payload, pattern, len);
-    assert_int_equal(sock_udp_commit(sock), SOCK_OK);
+    close_balanced();
 }
 
 /* The datagram whose frames follow `from`, put together: length and content are what was sent. */
@@ -170,20 +126,19 @@ static void expect_datagram(unsigned from, size_t len)
     uint32_t total = 0;
     for (unsigned i = from; i < lab.n_frames; i++) {
         struct lab_frame *frame = &lab.frames[i];
-        uint32_t at = (lab_get16(frame->bytes + 20) & 0x1fffu) * 8;
+        uint32_t at = (get16(frame->bytes + 20) & 0x1fffu) * 8;
         assert_int_equal(at, total);
         assert_true(frame->len <= MTU_BYTES + 14);
-        memcpy(whole, frame->bytes, total == 0 ? LAB_L4_OFFSET : 0);
-        memcpy(whole + LAB_L4_OFFSET + at, frame->bytes + LAB_L4_OFFSET,
-               frame->len - LAB_L4_OFFSET);
-        total += frame->len - LAB_L4_OFFSET;
-        assert_int_equal((lab_get16(frame->bytes + 20) & 0x2000u) != 0, i + 1 < lab.n_frames);
+        memcpy(whole, frame->bytes, total == 0 ? L4_AT : 0);
+        memcpy(whole + L4_AT + at, frame->bytes + L4_AT, frame->len - L4_AT);
+        total += frame->len - L4_AT;
+        assert_int_equal((get16(frame->bytes + 20) & 0x2000u) != 0, i + 1 < lab.n_frames);
     }
     assert_int_equal(total, 8 + len);
-    assert_int_equal(lab_get16(whole + 38), 8 + len);
+    assert_int_equal(get16(whole + 38), 8 + len);
     assert_memory_equal(whole + 42, pattern, len);
     if (lab.n_frames - from > 1) { /* a device cannot sum across fragments */
-        assert_int_equal(lab_l4_sum(whole, total), 0xffff);
+        assert_int_equal(wire_l4_sum(whole, total), 0xffff);
     }
 }
 
@@ -249,20 +204,19 @@ static void test_header_of_each_kind(void **state)
     uint8_t frame[128] = {0};
     (void)state;
     open_judged(0);
-    frame[LAB_L4_OFFSET] = 8;
+    frame[L4_AT] = 8;
     uint32_t len = lab_ip(frame, 1, 64);
-    lab_put16(frame + LAB_L4_OFFSET + 2, 0xffffu & ~lab_sum(frame + LAB_L4_OFFSET, 64, 0));
+    put16(frame + L4_AT + 2, 0xffffu & ~wire_sum(frame + L4_AT, 64, 0));
     lab_inject(frame, len);
-    struct sock *udp = sock_udp_open(&ops, NULL, 1 << 24);
-    assert_int_equal(sock_udp_connect(udp, LAB_PEER_IP, 5000), SOCK_OK);
-    send_datagram(udp, 1);
+    struct sock *udp = app_open_udp(&app, &ops, 5000);
+    app_send(udp, pattern, 1);
     lab_serve();
-    send_datagram(udp, 1472);
-    send_datagram(udp, 1473);
+    app_send(udp, pattern, 1472);
+    app_send(udp, pattern, 1473);
     lab_serve();
     sock_close(udp, false);
-    struct sock *sock = connect_stream(&tcp);
-    assert_int_equal(sock_tcp_write(sock, pattern, 20000, false), 20000);
+    app_connect(&app, &ops, &tcp, 0);
+    assert_int_equal(sock_tcp_write(app.sock, pattern, 20000, false), 20000);
     for (unsigned i = 0; i < 20; i++) {
         lab_tcp_run(&tcp, 1);
     }
@@ -272,7 +226,7 @@ static void test_header_of_each_kind(void **state)
     assert_int_equal(seen.datagrams, 2);
     assert_int_equal(seen.fragments, 2);
     lab_tcp_free(&tcp);
-    close_lab(sock);
+    close_lab(app.sock);
 }
 
 static void count_segment(void *ctx, const uint8_t *bytes, uint32_t len)
@@ -295,13 +249,13 @@ static void test_super_frames(void **state)
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         unsigned segments = 0;
         open_judged(0);
-        struct sock *sock = connect_stream(&tcp);
-        sock_tcp_nodelay(sock, true);
+        app_connect(&app, &ops, &tcp, 0);
+        sock_tcp_nodelay(app.sock, true);
         unsigned from = lab.n_frames;
         size_t done = 0;
         for (unsigned round = 0; tcp.stream_len < sizes[i]; round++) {
             assert_true(round < 1000);
-            done += (size_t)sock_tcp_write(sock, pattern + done, sizes[i] - done, false);
+            done += (size_t)sock_tcp_write(app.sock, pattern + done, sizes[i] - done, false);
             seam_advance_ns(LAB_MS);
             lab_tcp_run(&tcp, 1);
         }
@@ -309,14 +263,14 @@ static void test_super_frames(void **state)
         assert_int_equal(tcp.repeated, 0);
         assert_true(seen.super > 0);
         for (unsigned n = from; n < lab.n_frames; n++) {
-            uint32_t headers = LAB_L4_OFFSET + (uint32_t)(lab.frames[n].bytes[46] >> 4) * 4;
+            uint32_t headers = L4_AT + (uint32_t)(lab.frames[n].bytes[46] >> 4) * 4;
             if (lab.frames[n].len > headers) {
                 lab_expand(&lab.frames[n], count_segment, &segments);
             }
         }
         assert_true(segments >= (sizes[i] + MSS_BYTES - 1) / MSS_BYTES);
         lab_tcp_free(&tcp);
-        close_lab(sock);
+        close_lab(app.sock);
     }
 }
 
@@ -363,13 +317,12 @@ static void test_large_datagrams(void **state)
                                    65506, 65507};
     (void)state;
     open_judged(UINT64_MAX & ~(FEATURE(VIRTIO_NET_F_MTU)));
-    struct sock *sock = sock_udp_open(&ops, NULL, 1 << 24);
-    assert_int_equal(sock_udp_connect(sock, LAB_PEER_IP, 5000), SOCK_OK);
-    send_datagram(sock, 1);
+    struct sock *sock = app_open_udp(&app, &ops, 5000);
+    app_send(sock, pattern, 1);
     lab_serve();
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         lab_forget_frames();
-        send_datagram(sock, sizes[i]);
+        app_send(sock, pattern, sizes[i]);
         lab_serve();
         assert_int_equal(lab.n_frames, (sizes[i] + 8 + 1479) / 1480);
         expect_datagram(0, sizes[i]);
@@ -392,27 +345,18 @@ static uint64_t csum_bad(void)
 static bool let_in(struct virtio_net_hdr hdr, const uint8_t *frame, uint32_t len)
 {
     uint64_t bad = csum_bad();
-    unsigned before = n_datagrams;
-    n_got = 0;
+    unsigned before = app.n_datagrams;
+    app.n_received = 0;
     lab_inject_hdr(hdr, frame, len);
     lab_serve();
-    assert_int_equal(csum_bad() - bad, n_datagrams == before ? 1 : 0);
-    return n_datagrams == before + 1;
+    assert_int_equal(csum_bad() - bad, app.n_datagrams == before ? 1 : 0);
+    return app.n_datagrams == before + 1;
 }
 
 static void open_receiver(bool tunnel, uint64_t without)
 {
     struct model_options opt = lab_options();
-    struct net_config config = {
-        .ip = LAB_OUTER_GUEST_IP,
-        .netmask = 0xffffff00u,
-        .vxlan = {.on = true,
-                  .vni = LAB_VNI,
-                  .remote_ip = LAB_OUTER_PEER_IP,
-                  .ip = LAB_GUEST_IP,
-                  .netmask = 0xffffff00u,
-                  .port = 4789},
-    };
+    struct net_config config = lab_tunnel();
     opt.features &= ~without;
     open_lab(&opt, tunnel ? &config : NULL);
 }
@@ -432,7 +376,7 @@ static void test_needed_and_valid(void **state)
         open_receiver(tunnel, negotiated ? 0
                                          : FEATURE(VIRTIO_NET_F_GUEST_CSUM) |
                                                FEATURE(VIRTIO_NET_F_GUEST_TSO4));
-        struct sock *sock = sock_udp_open(&ops, NULL, 65536);
+        struct sock *sock = sock_udp_open(&ops, &app, 65536);
         assert_int_equal(sock_udp_bind(sock, UDP_PORT), SOCK_OK);
         uint32_t len = lab_udp(frame, 5000, UDP_PORT, pattern, 101);
         for (unsigned flags = 0; flags < 4; flags++) {
@@ -440,14 +384,14 @@ static void test_needed_and_valid(void **state)
             bool vouched = negotiated && !tunnel && (flags & VIRTIO_NET_HDR_F_DATA_VALID) != 0;
             struct virtio_net_hdr hdr = {
                 .flags = (uint8_t)flags,
-                .csum_start = tunnel ? INNER_L4_OFFSET : LAB_L4_OFFSET,
+                .csum_start = tunnel ? INNER_L4_OFFSET : L4_AT,
                 .csum_offset = 6,
             };
             if (tunnel && flags == VIRTIO_NET_HDR_F_NEEDS_CSUM) {
-                hdr.csum_start = LAB_L4_OFFSET; /* the lab moves it */
+                hdr.csum_start = L4_AT; /* the lab moves it */
             }
             assert_true(let_in(hdr, frame, len));
-            assert_memory_equal(got, pattern, 101);
+            assert_memory_equal(app.received, pattern, 101);
             frame[40] ^= 0x5a; /* the sum is wrong, or not finished: the pseudo header's alone */
             assert_int_equal(let_in(hdr, frame, len), needed || vouched);
             frame[40] ^= 0x5a;
@@ -457,24 +401,6 @@ static void test_needed_and_valid(void **state)
         lab_serve();
         lab_close();
     }
-}
-
-/* A segment of a peer, of any length, with a given sum over its transport part or the right one. */
-static uint32_t segment(const struct lab_tcp *tcp, uint8_t *frame, uint32_t len, uint32_t summed)
-{
-    uint8_t *at = frame + LAB_L4_OFFSET;
-    memset(at, 0, 20);
-    lab_put16(at, tcp->peer_port);
-    lab_put16(at + 2, tcp->guest_port);
-    lab_put32(at + 4, tcp->snd_nxt);
-    lab_put32(at + 8, tcp->rcv_nxt);
-    at[12] = 0x50;
-    at[13] = LAB_ACK | LAB_PSH;
-    lab_put16(at + 14, tcp->window);
-    memcpy(at + 20, pattern, len);
-    uint32_t total = lab_ip(frame, 6, 20 + len);
-    lab_put16(at + 16, 0xffffu & ~lab_l4_sum(frame, summed));
-    return total;
 }
 
 /*
@@ -491,7 +417,7 @@ static void test_coalesced_without_a_sum(void **state)
     struct lab_tcp tcp;
     (void)state;
     open_receiver(false, 0);
-    struct sock *sock = connect_stream(&tcp);
+    app_connect(&app, &ops, &tcp, 0);
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         for (unsigned kind = 0; kind < sizeof(flags); kind++) {
             for (unsigned first = 0; first < 2; first++) {
@@ -499,24 +425,25 @@ static void test_coalesced_without_a_sum(void **state)
                                              .gso_type = VIRTIO_NET_HDR_GSO_TCPV4,
                                              .hdr_len = 54,
                                              .gso_size = MSS_BYTES,
-                                             .csum_start = LAB_L4_OFFSET,
+                                             .csum_start = L4_AT,
                                              .csum_offset = 16};
                 uint64_t bad = csum_bad();
-                n_got = 0;
-                uint32_t len = segment(&tcp, frame, sizes[i], first ? 20 + MSS_BYTES : 0);
+                app.n_received = 0;
+                uint32_t len = lab_tcp_segment(&tcp, frame, tcp.snd_nxt, pattern, sizes[i],
+                                               first ? LAB_TCP_BYTES + MSS_BYTES : 0);
                 lab_inject_hdr(hdr, frame, len);
                 lab_serve();
-                assert_int_equal(n_got, flags[kind] != 0 ? sizes[i] : 0);
-                assert_memory_equal(got, pattern, n_got);
+                assert_int_equal(app.n_received, flags[kind] != 0 ? sizes[i] : 0);
+                assert_memory_equal(app.received, pattern, app.n_received);
                 assert_int_equal(csum_bad() - bad, flags[kind] != 0 ? 0 : 1);
-                tcp.snd_nxt += (uint32_t)n_got;
+                tcp.snd_nxt += (uint32_t)app.n_received;
             }
         }
     }
     lab_tcp_look(&tcp);
     assert_int_equal(tcp.last_ack, tcp.snd_nxt);
     lab_tcp_free(&tcp);
-    close_lab(sock);
+    close_lab(app.sock);
 }
 
 int main(void)

@@ -15,9 +15,9 @@
 #include <cmocka.h>
 
 #include "boot/clock.h"
-#include "drivers/virtio_net.h"
 #include "net/net.h"
 #include "net/sock.h"
+#include "tests/device/driver_stub.h"
 #include "tests/device/seams.h"
 
 #define MS 1000000ull
@@ -27,21 +27,10 @@
 static struct {
     char notes[4096];
     size_t n;
-    bool stopped, arm_answer, irq_pending, wanted_tx;
+    bool arm_answer, irq_pending, wanted_tx;
     unsigned arms, disarms, idles, adds;
     void *cookies[64];
-    struct virtio_net_config config;
 } fake;
-
-static struct virtio_net *const handle = (struct virtio_net *)&fake;
-static struct virtio_net_info info = {
-    .mac = {0x52, 0x54, 0, 0, 0, 1},
-    .mtu_bytes = 1500,
-    .link_up = true,
-    .can_csum = true,
-    .max_datagram_bytes = 1472,
-    .tx_max_segs = 3,
-};
 
 static void note(char what)
 {
@@ -50,36 +39,13 @@ static void note(char what)
     }
 }
 
-struct virtio_net *virtio_net_open(unsigned nth, const struct virtio_net_config *config,
-                                   const char **why)
-{
-    (void)nth;
-    (void)why;
-    fake.config = *config;
-    return handle;
-}
-
-struct virtio_net *virtio_net_open_transport(struct virtio_transport *transport,
-                                             const struct virtio_net_config *config,
-                                             const char **why)
-{
-    (void)transport;
-    return virtio_net_open(0, config, why);
-}
-
 void virtio_net_close(struct virtio_net *dev)
 {
     (void)dev;
     for (unsigned i = 0; i < fake.adds; i++) {
-        fake.config.ops->tx_done(fake.config.ctx, 0, fake.cookies[i], true);
+        stub.config.ops->tx_done(stub.config.ctx, 0, fake.cookies[i], true);
     }
     fake.adds = 0;
-}
-
-const struct virtio_net_info *virtio_net_info(const struct virtio_net *dev)
-{
-    (void)dev;
-    return &info;
 }
 
 uint16_t virtio_net_tx_cost_descs(const struct virtio_net *dev, uint16_t n_segs, bool in_headroom)
@@ -87,28 +53,6 @@ uint16_t virtio_net_tx_cost_descs(const struct virtio_net *dev, uint16_t n_segs,
     (void)dev;
     (void)in_headroom;
     return n_segs;
-}
-
-bool virtio_net_tx_stopped(const struct virtio_net *dev, unsigned pair)
-{
-    (void)dev;
-    (void)pair;
-    return fake.stopped;
-}
-
-bool virtio_net_tx_reserve(struct virtio_net *dev, unsigned pair, uint16_t descs)
-{
-    (void)dev;
-    (void)pair;
-    (void)descs;
-    return true;
-}
-
-void virtio_net_tx_unreserve(struct virtio_net *dev, unsigned pair, uint16_t descs)
-{
-    (void)dev;
-    (void)pair;
-    (void)descs;
 }
 
 enum virtio_net_result virtio_net_tx_add(struct virtio_net *dev, unsigned pair,
@@ -139,7 +83,7 @@ unsigned virtio_net_tx_reclaim(struct virtio_net *dev, unsigned pair, unsigned b
     (void)pair;
     note('t');
     for (; n < reclaim_now && n < budget && fake.adds > 0; n++) {
-        fake.config.ops->tx_done(fake.config.ctx, 0, fake.cookies[--fake.adds], false);
+        stub.config.ops->tx_done(stub.config.ctx, 0, fake.cookies[--fake.adds], false);
     }
     reclaim_now = 0;
     return n;
@@ -198,30 +142,6 @@ bool virtio_net_irq_pending(const struct virtio_net *dev)
     return fake.irq_pending;
 }
 
-uint64_t virtio_net_next_deadline_ns(const struct virtio_net *dev, uint64_t now_ns)
-{
-    (void)dev;
-    (void)now_ns;
-    return UINT64_MAX;
-}
-
-void virtio_net_tx_stats(const struct virtio_net *dev, unsigned pair,
-                         struct virtio_net_tx_stats *out)
-{
-    (void)dev;
-    (void)pair;
-    memset(out, 0, sizeof(*out));
-}
-
-void virtio_net_rx_stats(const struct virtio_net *dev, unsigned pair,
-                         struct virtio_net_rx_stats *out)
-{
-    (void)dev;
-    (void)pair;
-    memset(out, 0, sizeof(*out));
-    out->pool_bufs = 128;
-}
-
 /* ---- the machine ---- */
 
 static bool done;
@@ -261,6 +181,9 @@ static void open_net(void)
     seam_advance_ns(time_ns + 10000 * MS);
     seam_hook(&hooks);
     memset(&fake, 0, sizeof(fake));
+    stub.info.max_datagram_bytes = 1472;
+    stub.info.tx_max_segs = 3;
+    stub.pool_bufs = 128;
     fake.arm_answer = true;
     done = false;
     slept_ns = 0;

@@ -3,7 +3,7 @@
  * Reception: what the device vouches for, what is summed here, fragments, coalesced packets, and
  * buffers that the stack sits on.
  */
-#include "tests/unit/net_lab.h"
+#include "tests/unit/lab_app.h"
 
 #include "lwip/stats.h"
 
@@ -36,9 +36,7 @@ static void open_lab(uint64_t without)
     struct model_options opt = lab_options();
     opt.features &= ~without;
     lab_open(&opt, NULL);
-    for (size_t i = 0; i < sizeof(payload); i++) {
-        payload[i] = (uint8_t)((i * 2654435761u) >> 14);
-    }
+    fill_pattern(payload, sizeof(payload), 14);
     got_bytes = got_total = 0;
     got_datagrams = 0;
     sock = sock_udp_open(&ops, NULL, 65536);
@@ -118,12 +116,11 @@ static unsigned inject_fragments(uint32_t l4_len, uint32_t part, bool backwards,
         unsigned at = backwards ? n - 1 - i : i;
         uint32_t from = at * part, len = l4_len - from < part ? l4_len - from : part;
         struct virtio_net_hdr hdr = {.flags = flags};
-        memcpy(piece + LAB_L4_OFFSET, frame + LAB_L4_OFFSET + from, len);
+        memcpy(piece + L4_AT, frame + L4_AT + from, len);
         uint32_t total = lab_ip(piece, 17, len);
-        lab_put16(piece + 18, 77);
-        lab_put16(piece + 20, (from / 8) | (at + 1 < n ? 0x2000u : 0));
-        lab_put16(piece + 24, 0);
-        lab_put16(piece + 24, 0xffffu & ~lab_sum(piece + 14, 20, 0));
+        put16(piece + 18, 77);
+        put16(piece + 20, (from / 8) | (at + 1 < n ? 0x2000u : 0));
+        wire_ip_sum(piece + IP_AT);
         lab_inject_hdr(hdr, piece, total);
         net_poll();
     }
@@ -177,10 +174,9 @@ static void test_pinned(void **state)
     for (unsigned i = 0; i < 400; i++) {
         memset(piece, 0, sizeof(piece));
         uint32_t len = lab_ip(piece, 17, 64);
-        lab_put16(piece + 18, i); /* each the first part of another datagram */
-        lab_put16(piece + 20, 0x2000);
-        lab_put16(piece + 24, 0);
-        lab_put16(piece + 24, 0xffffu & ~lab_sum(piece + 14, 20, 0));
+        put16(piece + 18, i); /* each the first part of another datagram */
+        put16(piece + 20, 0x2000);
+        wire_ip_sum(piece + IP_AT);
         lab_inject(piece, len);
         net_poll();
         virtio_net_rx_stats(net_device(), 0, &rx);
@@ -204,13 +200,13 @@ static void test_strays(void **state)
     frame[5] ^= 1; /* another station */
     lab_inject(frame, len);
     frame[5] ^= 1;
-    lab_put16(frame + 12, 0x86dd);
+    put16(frame + 12, 0x86dd);
     lab_inject(frame, len);
-    lab_put16(frame + 12, 0x0800);
+    put16(frame + 12, 0x0800);
     frame[14] = 0x4f; /* header longer than the packet has */
     lab_inject(frame, 50);
     frame[14] = 0x45;
-    lab_put16(frame + 16, 2000); /* IP length beyond the frame */
+    put16(frame + 16, 2000); /* IP length beyond the frame */
     lab_inject(frame, len);
     lab_serve();
     assert_int_equal(got_datagrams, 0);
@@ -247,60 +243,25 @@ static void test_no_memory(void **state)
 /* ---- TCP, coalesced by the device ---- */
 
 static struct lab_tcp tcp;
-static size_t stream_bytes;
-static uint8_t stream[300000];
-static unsigned connected;
-
-static void on_connected(struct sock *tcp_sock, void *arg)
-{
-    (void)tcp_sock;
-    (void)arg;
-    connected++;
-}
-
-static void on_stream(struct sock *tcp_sock, void *arg, const void *data, size_t len, size_t offset,
-                      size_t total, uint32_t from_ip, uint16_t from_port)
-{
-    (void)tcp_sock;
-    (void)arg;
-    (void)offset;
-    (void)total;
-    (void)from_ip;
-    (void)from_port;
-    assert_true(stream_bytes + len <= sizeof(stream));
-    memcpy(stream + stream_bytes, data, len);
-    stream_bytes += len;
-}
-
-static const struct sock_ops tcp_ops = {.connected = on_connected, .received = on_stream};
+static struct app stream;
+static const struct sock_ops tcp_ops = {.connected = app_connected, .received = app_received};
 
 static uint32_t segment(uint32_t seq, const uint8_t *data, uint32_t len)
 {
-    uint8_t *at = frame + LAB_L4_OFFSET;
-    memset(at, 0, 20);
-    lab_put16(at, tcp.peer_port);
-    lab_put16(at + 2, tcp.guest_port);
-    lab_put32(at + 4, seq);
-    lab_put32(at + 8, tcp.rcv_nxt);
-    at[12] = 0x50;
-    at[13] = LAB_ACK | LAB_PSH;
-    lab_put16(at + 14, tcp.window);
-    memcpy(at + 20, data, len);
-    uint32_t total = lab_ip(frame, 6, 20 + len);
-    lab_put16(at + 16, 0xffffu & ~lab_l4_sum(frame, 20 + len));
-    return total;
+    return lab_tcp_segment(&tcp, frame, seq, data, len, LAB_TCP_BYTES + len);
 }
 
-static struct sock *connect_stream(void)
+static void connect_stream(uint32_t window_bytes)
 {
-    stream_bytes = 0;
-    connected = 0;
-    struct sock *tcp_sock = sock_tcp_connect(&tcp_ops, NULL, LAB_PEER_IP, 5201, 5000 * LAB_MS, 0);
-    lab_tcp_accept(&tcp, 5201);
-    lab_tcp_ack(&tcp);
-    lab_serve();
-    assert_int_equal(connected, 1);
-    return tcp_sock;
+    memset(&stream, 0, sizeof(stream));
+    app_connect(&stream, &tcp_ops, &tcp, window_bytes);
+}
+
+static void close_stream(void)
+{
+    sock_close(stream.sock, true);
+    lab_tcp_free(&tcp);
+    close_lab();
 }
 
 /* Up to an IP packet of 65,535 bytes in many pieces, one call of the stack. */
@@ -310,7 +271,7 @@ static void test_coalesced(void **state)
     static const uint32_t sizes[] = {1, 1460, 4000, 20000, 65495};
     (void)state;
     open_lab(0);
-    struct sock *tcp_sock = connect_stream();
+    connect_stream(0);
     size_t sent = 0;
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         for (unsigned vouched = 0; vouched < 2; vouched++) {
@@ -325,17 +286,15 @@ static void test_coalesced(void **state)
             lab_serve();
             tcp.snd_nxt += sizes[i];
             sent += sizes[i];
-            assert_int_equal(stream_bytes, sent);
-            assert_memory_equal(stream + sent - sizes[i], payload, sizes[i]);
+            assert_int_equal(stream.n_received, sent);
+            assert_memory_equal(stream.received + sent - sizes[i], payload, sizes[i]);
         }
     }
     lab_tcp_look(&tcp);
     assert_int_equal(tcp.last_ack, tcp.snd_nxt);
     net_stats(&stats);
     assert_int_equal(stats.lro_frames, 6);
-    sock_close(tcp_sock, true);
-    lab_tcp_free(&tcp);
-    close_lab();
+    close_stream();
 }
 
 /* Segments out of order beyond what the pool can lend: the hole is filled at last, everything
@@ -345,7 +304,7 @@ static void test_out_of_order(void **state)
     struct virtio_net_rx_stats rx;
     (void)state;
     open_lab(0);
-    struct sock *tcp_sock = connect_stream();
+    connect_stream(0);
     for (unsigned i = 1; i < 200; i++) {
         uint32_t len = segment(tcp.snd_nxt + i * 300, payload + i * 300, 300);
         lab_inject(frame, len);
@@ -353,14 +312,12 @@ static void test_out_of_order(void **state)
         virtio_net_rx_stats(net_device(), 0, &rx);
         assert_true(rx.posted >= rx.size_descs - 1u);
     }
-    assert_int_equal(stream_bytes, 0);
+    assert_int_equal(stream.n_received, 0);
     lab_inject(frame, segment(tcp.snd_nxt, payload, 300));
     lab_serve();
-    assert_int_equal(stream_bytes, 200 * 300);
-    assert_memory_equal(stream, payload, 200 * 300);
-    sock_close(tcp_sock, true);
-    lab_tcp_free(&tcp);
-    close_lab();
+    assert_int_equal(stream.n_received, 200 * 300);
+    assert_memory_equal(stream.received, payload, 200 * 300);
+    close_stream();
 }
 
 /* An early segment that reaches beyond the window, and the hole before it filled: dropped, no harm
@@ -369,27 +326,19 @@ static void test_beyond_window(void **state)
 {
     (void)state;
     open_lab(0);
-    stream_bytes = 0;
-    connected = 0;
-    struct sock *tcp_sock =
-        sock_tcp_connect(&tcp_ops, NULL, LAB_PEER_IP, 5201, 5000 * LAB_MS, 4096);
-    lab_tcp_accept(&tcp, 5201);
-    lab_tcp_ack(&tcp);
-    lab_serve();
+    connect_stream(4096);
     lab_inject(frame, segment(tcp.snd_nxt + 4000, payload + 4000, 1000));
     lab_serve();
     struct virtio_net_hdr hdr = {
         .gso_type = VIRTIO_NET_HDR_GSO_TCPV4, .gso_size = 1460, .hdr_len = 54};
     lab_inject_hdr(hdr, frame, segment(tcp.snd_nxt, payload, 4000));
     lab_serve();
-    assert_int_equal(stream_bytes, 4000);
+    assert_int_equal(stream.n_received, 4000);
     lab_inject(frame, segment(tcp.snd_nxt + 4000, payload + 4000, 1000));
     lab_serve();
-    assert_int_equal(stream_bytes, 5000);
-    assert_memory_equal(stream, payload, 5000);
-    sock_close(tcp_sock, true);
-    lab_tcp_free(&tcp);
-    close_lab();
+    assert_int_equal(stream.n_received, 5000);
+    assert_memory_equal(stream.received, payload, 5000);
+    close_stream();
 }
 
 /* Echo, also in fragments, and the answers to our own. */
@@ -406,17 +355,17 @@ static void test_ping(void **state)
 {
     (void)state;
     open_lab(0);
-    uint8_t *icmp = frame + LAB_L4_OFFSET;
+    uint8_t *icmp = frame + L4_AT;
     memset(icmp, 0, 64);
     icmp[0] = 8;
-    lab_put16(icmp + 4, 0x1234);
+    put16(icmp + 4, 0x1234);
     uint32_t len = lab_ip(frame, 1, 64);
-    lab_put16(icmp + 2, 0xffffu & ~lab_sum(icmp, 64, 0));
+    put16(icmp + 2, 0xffffu & ~wire_sum(icmp, 64, 0));
     lab_inject(frame, len);
     lab_serve();
     assert_int_equal(lab.n_frames, 1);
     assert_int_equal(lab.frames[0].bytes[34], 0);
-    assert_int_equal(lab_sum(lab.frames[0].bytes + 34, 64, 0), 0xffff);
+    assert_int_equal(wire_sum(lab.frames[0].bytes + 34, 64, 0), 0xffff);
     lab_forget_frames();
 
     pinged = false;
@@ -426,8 +375,8 @@ static void test_ping(void **state)
     memcpy(frame, lab.frames[0].bytes, lab.frames[0].len);
     icmp[0] = 0;
     len = lab_ip(frame, 1, lab.frames[0].len - 34);
-    lab_put16(icmp + 2, 0);
-    lab_put16(icmp + 2, 0xffffu & ~lab_sum(icmp, len - 34, 0));
+    put16(icmp + 2, 0);
+    put16(icmp + 2, 0xffffu & ~wire_sum(icmp, len - 34, 0));
     lab_inject(frame, len);
     lab_serve();
     assert_true(pinged && ping_ok);
@@ -522,8 +471,8 @@ static void test_short_arp(void **state)
     memcpy(request + 6, lab_peer_mac, 6);
     memcpy(request + 12, head, sizeof(head));
     memcpy(request + 22, lab_peer_mac, 6);
-    lab_put32(request + 28, LAB_PEER_IP);
-    lab_put32(request + 38, LAB_GUEST_IP);
+    put32(request + 28, LAB_PEER_IP);
+    put32(request + 38, LAB_GUEST_IP);
     uint64_t before = frames_out();
     for (unsigned i = 0; i < 200; i++) { /* more than there are buffers */
         lab_inject(request, sizeof(request));

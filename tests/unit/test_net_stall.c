@@ -4,59 +4,29 @@
  * acknowledgements still go, and at the wake everything follows, without a connection lost or a
  * segment sent for nothing.
  */
-#include "tests/unit/net_lab.h"
+#include "tests/unit/lab_app.h"
 
 #define STREAM_BYTES       300000u
 #define FAULT_STREAM_BYTES 60000u
 
-struct app {
-    struct sock *sock;
-    unsigned connected, errors, writable;
-    size_t received;
-};
-
 static uint8_t pattern[STREAM_BYTES];
 
-static void on_connected(struct sock *sock, void *arg)
-{
-    (void)sock;
-    ((struct app *)arg)->connected++;
-}
-
-static void on_writable(struct sock *sock, void *arg)
-{
-    (void)sock;
-    ((struct app *)arg)->writable++;
-}
-
-static void on_received(struct sock *sock, void *arg, const void *data, size_t len, size_t offset,
-                        size_t total, uint32_t from_ip, uint16_t from_port)
-{
-    (void)sock;
-    (void)data;
-    (void)offset;
-    (void)total;
-    (void)from_ip;
-    (void)from_port;
-    ((struct app *)arg)->received += len;
-}
-
-static void on_error(struct sock *sock, void *arg, enum sock_error error)
-{
-    (void)sock;
-    (void)error;
-    ((struct app *)arg)->errors++;
-}
-
 static const struct sock_ops ops = {
-    .connected = on_connected,
-    .writable = on_writable,
-    .received = on_received,
-    .error = on_error,
+    .connected = app_connected,
+    .writable = app_writable,
+    .received = app_received,
+    .error = app_error,
 };
 
 static struct app app, filler;
 static struct lab_tcp tcp;
+
+/* The stream that a test is about, and what fills the ring beside it. */
+static void connect_both(void)
+{
+    app_connect(&app, &ops, &tcp, 0);
+    filler.sock = app_open_udp(&filler, &ops, 9);
+}
 
 static void open_lab(bool tso)
 {
@@ -64,19 +34,11 @@ static void open_lab(bool tso)
     if (!tso) {
         opt.features &= ~FEATURE(VIRTIO_NET_F_HOST_TSO4);
     }
-    for (size_t i = 0; i < sizeof(pattern); i++) {
-        pattern[i] = (uint8_t)((i * 2654435761u) >> 12);
-    }
+    fill_pattern(pattern, sizeof(pattern), 12);
     memset(&app, 0, sizeof(app));
     memset(&filler, 0, sizeof(filler));
     lab_open(&opt, NULL);
-    app.sock = sock_tcp_connect(&ops, &app, LAB_PEER_IP, 5201, 5000 * LAB_MS, 0);
-    lab_tcp_accept(&tcp, 5201);
-    lab_tcp_ack(&tcp);
-    lab_serve();
-    assert_int_equal(app.connected, 1);
-    filler.sock = sock_udp_open(&ops, &filler, 1 << 24);
-    sock_udp_connect(filler.sock, LAB_PEER_IP, 9);
+    connect_both();
 }
 
 /* Datagrams until the queue stops. */
@@ -94,10 +56,8 @@ static void close_lab(void)
 {
     sock_close(app.sock, true);
     sock_close(filler.sock, true);
-    lab_serve();
-    lab_assert_ledger();
     lab_tcp_free(&tcp);
-    lab_close();
+    close_balanced();
 }
 
 static void elapse_stalled(uint64_t s)
@@ -206,7 +166,7 @@ static void test_acks_while_stopped(void **state)
         lab_tcp_send(&tcp, LAB_ACK | LAB_PSH, "data", 4);
         lab_pass();
     }
-    assert_int_equal(app.received, 16);
+    assert_int_equal(app.n_received, 16);
     virtio_net_tx_stats(net_device(), 0, &after);
     assert_true(virtio_net_tx_stopped(net_device(), 0));
     assert_true(after.submitted >= before.submitted + 2);
@@ -311,12 +271,7 @@ static void open_with_policy(unsigned policy)
     memset(&app, 0, sizeof(app));
     memset(&filler, 0, sizeof(filler));
     lab_open(&opt, &config);
-    app.sock = sock_tcp_connect(&ops, &app, LAB_PEER_IP, 5201, 5000 * LAB_MS, 0);
-    lab_tcp_accept(&tcp, 5201);
-    lab_tcp_ack(&tcp);
-    lab_serve();
-    filler.sock = sock_udp_open(&ops, &filler, 1 << 24);
-    sock_udp_connect(filler.sock, LAB_PEER_IP, 9);
+    connect_both();
 }
 
 static void a_few_datagrams(unsigned n)

@@ -7,63 +7,27 @@
  *
  * Each frame of the guest is checked and unwrapped by the lab (lab_peel).
  */
-#include "tests/unit/net_lab.h"
+#include "tests/unit/lab_app.h"
 
 #define STREAM_BYTES 200000u
 #define INNER_MTU    1450u
 
-static uint8_t pattern[STREAM_BYTES], received[STREAM_BYTES];
-static size_t n_received, n_datagrams;
-static unsigned connected;
+static uint8_t pattern[STREAM_BYTES];
+static struct app app;
 
-static void on_connected(struct sock *sock, void *arg)
-{
-    (void)sock;
-    (void)arg;
-    connected++;
-}
-
-static void on_received(struct sock *sock, void *arg, const void *data, size_t len, size_t offset,
-                        size_t total, uint32_t from_ip, uint16_t from_port)
-{
-    (void)sock;
-    (void)arg;
-    (void)from_ip;
-    (void)from_port;
-    assert_true(n_received + len <= sizeof(received));
-    memcpy(received + n_received, data, len);
-    n_received += len;
-    n_datagrams += offset + len == total;
-}
-
-static const struct sock_ops ops = {.connected = on_connected, .received = on_received};
+static const struct sock_ops ops = {.connected = app_connected, .received = app_received};
 
 static void open_lab(bool outer_csum, bool device_csum, uint16_t tx_descs)
 {
     struct model_options opt = lab_options();
-    struct net_config config = {
-        .ip = LAB_OUTER_GUEST_IP,
-        .netmask = 0xffffff00u,
-        .vxlan =
-            {
-                .on = true,
-                .vni = LAB_VNI,
-                .remote_ip = LAB_OUTER_PEER_IP,
-                .ip = LAB_GUEST_IP,
-                .netmask = 0xffffff00u,
-                .csum = outer_csum,
-                .port = 4789,
-            },
-    };
+    struct net_config config = lab_tunnel();
+    config.vxlan.csum = outer_csum;
     opt.size_descs[MODEL_TX] = tx_descs;
     if (!device_csum) {
         opt.features &= ~(FEATURE(VIRTIO_NET_F_CSUM) | FEATURE(VIRTIO_NET_F_HOST_TSO4));
     }
-    for (size_t i = 0; i < sizeof(pattern); i++) {
-        pattern[i] = (uint8_t)((i * 2654435761u) >> 10);
-    }
-    n_received = n_datagrams = 0;
-    connected = 0;
+    fill_pattern(pattern, sizeof(pattern), 10);
+    memset(&app, 0, sizeof(app));
     lab_open(&opt, &config);
     assert_int_equal(net_ip(), LAB_GUEST_IP);
     assert_int_equal(net_mtu(), INNER_MTU);
@@ -81,37 +45,24 @@ static void check_inner_sum(struct lab_frame *frame, uint16_t field, bool by_dev
 {
     if (by_device) {
         assert_int_equal(frame->hdr.flags, VIRTIO_NET_HDR_F_NEEDS_CSUM);
-        assert_int_equal(frame->hdr.csum_start, LAB_L4_OFFSET);
+        assert_int_equal(frame->hdr.csum_start, L4_AT);
         assert_int_equal(frame->hdr.csum_offset, field);
-        uint32_t sum = lab_sum(frame->bytes + LAB_L4_OFFSET, frame->len - LAB_L4_OFFSET, 0);
-        lab_put16(frame->bytes + LAB_L4_OFFSET + field, 0xffffu & ~sum);
+        uint32_t sum = wire_sum(frame->bytes + L4_AT, frame->len - L4_AT, 0);
+        put16(frame->bytes + L4_AT + field, 0xffffu & ~sum);
     } else {
         assert_int_equal(frame->hdr.flags, 0);
     }
-    assert_int_equal(lab_l4_sum(frame->bytes, frame->len - LAB_L4_OFFSET), 0xffff);
+    assert_int_equal(wire_l4_sum(frame->bytes, frame->len - L4_AT), 0xffff);
 }
 
 static struct sock *open_udp(void)
 {
-    uint8_t *payload;
-    bool fresh;
-    struct sock *sock = sock_udp_open(&ops, NULL, 1 << 24);
-    assert_int_equal(sock_udp_connect(sock, LAB_PEER_IP, 5000), SOCK_OK);
-    assert_int_equal(sock_udp_reserve(sock, 1, &payload, &fresh), SOCK_OK);
-    assert_int_equal(sock_udp_commit(sock), SOCK_OK); /* learns the inner address */
+    struct sock *sock = app_open_udp(&app, &ops, 5000);
+    app_send(sock, "", 1); /* learns the inner address */
     lab_serve();
     assert_int_equal(lab.n_frames, 1);
     lab_forget_frames();
     return sock;
-}
-
-static void send_udp(struct sock *sock, size_t len)
-{
-    uint8_t *payload;
-    bool fresh;
-    assert_int_equal(sock_udp_reserve(sock, len, &payload, &fresh), SOCK_OK);
-    memcpy(payload, pattern, len);
-    assert_int_equal(sock_udp_commit(sock), SOCK_OK);
 }
 
 /* Each combination of outer checksum and device. One frame of the device each, no copy, no more
@@ -124,7 +75,7 @@ static void test_datagrams(void **state)
         open_lab(outer, device, 64);
         struct sock *sock = open_udp();
         for (unsigned n = 0; n < 5; n++) {
-            send_udp(sock, 1000 + n);
+            app_send(sock, pattern, 1000 + n);
         }
         lab_serve();
         assert_int_equal(lab.n_frames, 5);
@@ -138,9 +89,7 @@ static void test_datagrams(void **state)
         sock_udp_stats(sock, &stats);
         assert_int_equal(stats.consumed, 6);
         assert_int_equal(stats.send_errors, 0);
-        sock_close(sock, false);
-        lab_assert_ledger();
-        lab_close();
+        close_at_rest(sock);
     }
 }
 
@@ -153,7 +102,7 @@ static void test_source_ports(void **state)
     open_lab(false, true, 64);
     for (unsigned i = 0; i < 8; i++) {
         struct sock *sock = open_udp();
-        send_udp(sock, 100);
+        app_send(sock, pattern, 100);
         lab_serve();
         first = i == 0 ? lab.frames[0].outer_port : first;
         others += lab.frames[0].outer_port != first;
@@ -174,28 +123,25 @@ static void test_fragments(void **state)
     (void)state;
     open_lab(false, true, 256);
     struct sock *sock = open_udp();
-    send_udp(sock, 60000);
+    app_send(sock, pattern, 60000);
     lab_serve();
     uint32_t total = 0;
     for (unsigned i = 0; i < lab.n_frames; i++) {
         assert_true(lab.frames[i].len <= INNER_MTU + 14);
         assert_int_equal(lab.frames[i].hdr.flags, 0);
-        memcpy(whole, lab.frames[i].bytes, total == 0 ? LAB_L4_OFFSET : 0);
-        memcpy(whole + LAB_L4_OFFSET + total, lab.frames[i].bytes + LAB_L4_OFFSET,
-               lab.frames[i].len - LAB_L4_OFFSET);
-        total += lab.frames[i].len - LAB_L4_OFFSET;
+        memcpy(whole, lab.frames[i].bytes, total == 0 ? L4_AT : 0);
+        memcpy(whole + L4_AT + total, lab.frames[i].bytes + L4_AT, lab.frames[i].len - L4_AT);
+        total += lab.frames[i].len - L4_AT;
     }
     assert_int_equal(total, 60008);
-    assert_int_equal(lab_l4_sum(whole, total), 0xffff);
+    assert_int_equal(wire_l4_sum(whole, total), 0xffff);
     assert_int_equal(sock_udp_reserve(sock, 65507, &payload, &fresh), SOCK_FATAL);
     /* Until the gate closes nothing breaks its promise (lab_close looks at unexpected_full). */
     while (sock_udp_reserve(sock, 60000, &payload, &fresh) == SOCK_OK) {
         assert_int_equal(sock_udp_commit(sock), SOCK_OK);
     }
     lab_serve();
-    sock_close(sock, false);
-    lab_assert_ledger();
-    lab_close();
+    close_at_rest(sock);
 }
 
 /* Streams both ways, also across a stopped queue. */
@@ -206,18 +152,15 @@ static void test_stream(void **state)
     for (unsigned form = 0; form < 4; form++) {
         bool outer = (form & 1) != 0, device = (form & 2) != 0;
         open_lab(outer, device, 64);
-        struct sock *sock = sock_tcp_connect(&ops, NULL, LAB_PEER_IP, 5201, 5000 * LAB_MS, 0);
-        lab_tcp_accept(&tcp, 5201);
-        assert_int_equal(connected, 1);
-        assert_int_equal(sock_tcp_mss(sock), INNER_MTU - 40);
-        lab_tcp_ack(&tcp);
-        lab_serve();
+        app_connect(&app, &ops, &tcp, 0);
+        assert_int_equal(sock_tcp_mss(app.sock), INNER_MTU - 40);
         unsigned from = lab.n_frames;
         size_t done = 0;
         for (unsigned round = 0; tcp.stream_len < STREAM_BYTES; round++) {
             assert_true(round < 2000);
             if (done < STREAM_BYTES) {
-                done += (size_t)sock_tcp_write(sock, pattern + done, STREAM_BYTES - done, false);
+                done +=
+                    (size_t)sock_tcp_write(app.sock, pattern + done, STREAM_BYTES - done, false);
             }
             lab_tcp_run(&tcp, 1);
         }
@@ -230,14 +173,12 @@ static void test_stream(void **state)
             lab_tcp_send(&tcp, LAB_ACK | LAB_PSH, pattern + at, 1000);
             lab_serve();
         }
-        assert_int_equal(n_received, 50000);
-        assert_memory_equal(received, pattern, 50000);
+        assert_int_equal(app.n_received, 50000);
+        assert_memory_equal(app.received, pattern, 50000);
         assert_true(stats_now().tx_refused > 0); /* the ring is small: it stopped */
-        sock_close(sock, true);
-        lab_serve();
-        lab_assert_ledger();
+        sock_close(app.sock, true);
         lab_tcp_free(&tcp);
-        lab_close();
+        close_balanced();
     }
 }
 
@@ -253,34 +194,34 @@ static void test_let_in(void **state)
     uint32_t len = lab_udp(frame, 5000, port, "inside", 6);
     lab_inject(frame, len);
     lab_serve();
-    assert_int_equal(n_datagrams, 1);
-    assert_memory_equal(received, "inside", 6);
+    assert_int_equal(app.n_datagrams, 1);
+    assert_memory_equal(app.received, "inside", 6);
 
     lab.vni = LAB_VNI + 1;
     lab_inject(frame, len);
     lab.vni = LAB_VNI;
     lab_inject(frame, 10); /* not even an Ethernet header */
     lab_serve();
-    assert_int_equal(n_datagrams, 1);
+    assert_int_equal(app.n_datagrams, 1);
     assert_int_equal(stats_now().vxlan_unknown_vni, 1);
     assert_int_equal(stats_now().vxlan_malformed, 1);
 
     uint64_t bad = stats_now().csum_bad;
     struct virtio_net_hdr valid = {.flags = VIRTIO_NET_HDR_F_DATA_VALID};
     struct virtio_net_hdr partial = {
-        .flags = VIRTIO_NET_HDR_F_NEEDS_CSUM, .csum_start = LAB_L4_OFFSET, .csum_offset = 6};
+        .flags = VIRTIO_NET_HDR_F_NEEDS_CSUM, .csum_start = L4_AT, .csum_offset = 6};
     frame[44] ^= 1;
     lab_inject_hdr(valid, frame, len);
     lab_serve();
-    assert_int_equal(n_datagrams, 1);
+    assert_int_equal(app.n_datagrams, 1);
     assert_int_equal(stats_now().csum_bad, bad + 1);
     lab_inject_hdr(partial, frame, len); /* the inner sum is still open: never on a wire */
     lab_serve();
-    assert_int_equal(n_datagrams, 2);
+    assert_int_equal(app.n_datagrams, 2);
     frame[0] ^= 4; /* another station of the inner network */
     lab_inject_hdr(partial, frame, len);
     lab_serve();
-    assert_int_equal(n_datagrams, 2);
+    assert_int_equal(app.n_datagrams, 2);
     sock_close(sock, false);
     lab_close();
 }
@@ -301,14 +242,12 @@ static void test_outer_address_expires(void **state)
     assert_int_equal(lab.n_frames, 0);
     lab.mute = false;
     lab_elapse(2500, true);
-    send_udp(sock, 100);
+    app_send(sock, pattern, 100);
     lab_elapse(2500, true);
     assert_true(lab.n_frames >= 1);
     check_inner_sum(&lab.frames[lab.n_frames - 1], 6, true);
     sock_close(sock, false);
-    lab_serve();
-    lab_assert_ledger();
-    lab_close();
+    close_balanced();
 }
 
 int main(void)

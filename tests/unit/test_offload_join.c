@@ -6,24 +6,18 @@
  *     write -> lwIP -> segments -> joined frames -> cut as a device cuts (lab_expand) -> compare
  *                               -> single frames (tso off) ----------------------------> compare
  */
-#include "tests/unit/net_lab.h"
+#include "tests/unit/lab_app.h"
 
 #include "net/netmem.h"
+#include "tests/unit/lab_expand.h"
 
 #define STREAM_BYTES 1500000u
 #define MSS_BYTES    1460u
 
 static uint8_t pattern[STREAM_BYTES];
-static unsigned connected;
+static struct app app;
 
-static void on_connected(struct sock *sock, void *arg)
-{
-    (void)sock;
-    (void)arg;
-    connected++;
-}
-
-static const struct sock_ops ops = {.connected = on_connected};
+static const struct sock_ops ops = {.connected = app_connected};
 
 /* What left the guest, cut: headers without IP id, and payload. */
 struct cut {
@@ -36,21 +30,20 @@ struct cut {
 static void on_segment(void *ctx, const uint8_t *bytes, uint32_t len)
 {
     struct cut *cut = ctx;
-    const uint8_t *tcp = bytes + LAB_L4_OFFSET;
-    uint32_t hdr = LAB_L4_OFFSET + (uint32_t)(tcp[12] >> 4) * 4;
+    const uint8_t *tcp = bytes + L4_AT;
+    uint32_t hdr = L4_AT + (uint32_t)(tcp[12] >> 4) * 4;
     assert_true(len - hdr <= MSS_BYTES);
     assert_true(len > hdr);
     if (cut->any) {
-        assert_int_equal(lab_get32(tcp + 4), cut->next_seq); /* in order, no gap */
+        assert_int_equal(get32(tcp + 4), cut->next_seq); /* in order, no gap */
     }
     cut->any = true;
-    cut->next_seq = lab_get32(tcp + 4) + len - hdr;
+    cut->next_seq = get32(tcp + 4) + len - hdr;
     cut->segments++;
     cut->fin |= (tcp[13] & LAB_FIN) != 0;
 }
 
 static struct lab_tcp tcp;
-static struct sock *sock;
 
 static void open_lab(bool tso, unsigned tx_descs, bool indirect, uint32_t window)
 {
@@ -62,23 +55,19 @@ static void open_lab(bool tso, unsigned tx_descs, bool indirect, uint32_t window
     if (!indirect) {
         opt.features &= ~FEATURE(VIRTIO_F_INDIRECT_DESC);
     }
-    for (size_t i = 0; i < sizeof(pattern); i++) {
-        pattern[i] = (uint8_t)((i * 2654435761u) >> 11);
-    }
-    connected = 0;
+    fill_pattern(pattern, sizeof(pattern), 11);
+    memset(&app, 0, sizeof(app));
     lab_open(&opt, NULL);
-    sock = sock_tcp_connect(&ops, NULL, LAB_PEER_IP, 5201, 5000 * LAB_MS, window);
+    app.sock = sock_tcp_connect(&ops, &app, LAB_PEER_IP, 5201, 5000 * LAB_MS, window);
     lab_tcp_accept(&tcp, 5201);
-    assert_int_equal(connected, 1);
+    assert_int_equal(app.connected, 1);
 }
 
 static void close_lab(void)
 {
-    sock_close(sock, true);
-    lab_serve();
-    lab_assert_ledger();
+    sock_close(app.sock, true);
     lab_tcp_free(&tcp);
-    lab_close();
+    close_balanced();
 }
 
 /* All data frames seen since `from`, cut and checked. */
@@ -86,10 +75,10 @@ static struct cut cut_frames(unsigned from)
 {
     struct cut cut = {0};
     for (unsigned i = from; i < lab.n_frames; i++) {
-        const uint8_t *at = lab.frames[i].bytes + LAB_L4_OFFSET;
-        uint32_t hdr = LAB_L4_OFFSET + (uint32_t)(at[12] >> 4) * 4;
-        assert_int_equal(lab_get16(lab.frames[i].bytes + 16), lab.frames[i].len - LAB_IP_OFFSET);
-        assert_int_equal(lab_sum(lab.frames[i].bytes + 14, 20, 0), 0xffff);
+        const uint8_t *at = lab.frames[i].bytes + L4_AT;
+        uint32_t hdr = L4_AT + (uint32_t)(at[12] >> 4) * 4;
+        assert_int_equal(get16(lab.frames[i].bytes + 16), lab.frames[i].len - IP_AT);
+        assert_int_equal(wire_sum(lab.frames[i].bytes + 14, 20, 0), 0xffff);
         if (lab.frames[i].len > hdr) {
             lab_expand(&lab.frames[i], on_segment, &cut);
         }
@@ -106,7 +95,7 @@ static struct cut transfer(size_t chunk, bool copy)
         assert_true(round < 5000);
         while (done < STREAM_BYTES) {
             size_t want = STREAM_BYTES - done < chunk ? STREAM_BYTES - done : chunk;
-            int64_t n = sock_tcp_write(sock, pattern + done, want, copy);
+            int64_t n = sock_tcp_write(app.sock, pattern + done, want, copy);
             assert_true(n >= 0);
             done += (size_t)n;
             if ((size_t)n < want) {
@@ -166,9 +155,9 @@ static void test_fin_stays_at_the_end(void **state)
 {
     (void)state;
     open_lab(true, 256, true, 0);
-    assert_int_equal(sock_tcp_write(sock, pattern, 4000, false), 4000);
+    assert_int_equal(sock_tcp_write(app.sock, pattern, 4000, false), 4000);
     unsigned from = lab.n_frames;
-    sock_close(sock, false);
+    sock_close(app.sock, false);
     lab_serve();
     struct cut cut = cut_frames(from);
     assert_int_equal(cut.segments, 3);
@@ -179,7 +168,7 @@ static void test_fin_stays_at_the_end(void **state)
     lab_elapse(3000, true);
     assert_true(lab.n_frames > 0);
     const uint8_t *first = lab.frames[0].bytes;
-    assert_int_equal(lab_get32(first + 38), tcp.rcv_nxt);
+    assert_int_equal(get32(first + 38), tcp.rcv_nxt);
     lab_tcp_look(&tcp);
     for (unsigned i = 0; i < 20 && !tcp.finished; i++) {
         lab_tcp_ack(&tcp);
@@ -189,10 +178,8 @@ static void test_fin_stays_at_the_end(void **state)
     assert_int_equal(tcp.stream_len, 4000);
     assert_memory_equal(tcp.stream, pattern, 4000);
     assert_true(tcp.finished);
-    lab_serve();
-    lab_assert_ledger();
     lab_tcp_free(&tcp);
-    lab_close();
+    close_balanced();
 }
 
 /* The acknowledgement in a joined frame is the newest: data comes in while the frame is held. */
@@ -200,7 +187,7 @@ static void test_newest_ack(void **state)
 {
     (void)state;
     open_lab(true, 256, true, 0);
-    assert_int_equal(sock_tcp_write(sock, pattern, 200000, false), 200000);
+    assert_int_equal(sock_tcp_write(app.sock, pattern, 200000, false), 200000);
     lab_serve();
     lab_tcp_look(&tcp);
     unsigned from = lab.n_frames;
@@ -213,7 +200,7 @@ static void test_newest_ack(void **state)
     model_serve(&lab.dev);
     assert_int_equal(lab.n_frames, from + 1);
     assert_true(lab.frames[from].hdr.gso_size != 0);
-    assert_int_equal(lab_get32(lab.frames[from].bytes + 42), tcp.snd_nxt);
+    assert_int_equal(get32(lab.frames[from].bytes + 42), tcp.snd_nxt);
     lab_tcp_look(&tcp);
     lab_tcp_ack(&tcp);
     lab_tcp_run(&tcp, 60);
@@ -229,10 +216,10 @@ static void test_short_segments(void **state)
     unsigned n = sizeof(sizes) / sizeof(sizes[0]), at = 0;
     (void)state;
     open_lab(true, 256, true, 0);
-    sock_tcp_nodelay(sock, true);
+    sock_tcp_nodelay(app.sock, true);
     unsigned from = lab.n_frames;
     for (unsigned i = 0; i < n; i++) {
-        assert_int_equal(sock_tcp_write(sock, pattern + at, sizes[i], i % 2 == 0), sizes[i]);
+        assert_int_equal(sock_tcp_write(app.sock, pattern + at, sizes[i], i % 2 == 0), sizes[i]);
         at += sizes[i];
     }
     lab_tcp_run(&tcp, 3);
@@ -254,7 +241,7 @@ static void test_many_pieces(void **state)
     unsigned from = lab.n_frames;
     for (unsigned i = 0; i < 40; i++) {
         memcpy(scattered[i * 5], pattern + i * 700u, 700);
-        assert_int_equal(sock_tcp_write(sock, scattered[i * 5], 700, false), 700);
+        assert_int_equal(sock_tcp_write(app.sock, scattered[i * 5], 700, false), 700);
     }
     for (unsigned i = 0; i < 20; i++) {
         lab_tcp_run(&tcp, 1);
@@ -273,7 +260,7 @@ static void test_pieces_without_tso(void **state)
     open_lab(false, 64, false, 0);
     for (unsigned i = 0; i < 40; i++) {
         memcpy(scattered[i * 5], pattern + i * 30u, 30);
-        assert_int_equal(sock_tcp_write(sock, scattered[i * 5], 30, false), 30);
+        assert_int_equal(sock_tcp_write(app.sock, scattered[i * 5], 30, false), 30);
     }
     for (unsigned i = 0; i < 20; i++) {
         lab_tcp_run(&tcp, 1);
@@ -303,7 +290,7 @@ static void test_hundreds_of_pieces(void **state)
         /* The first goes at once; the others wait for its acknowledgement, and go together. */
         for (unsigned i = 0; i <= pieces; i++) {
             memcpy(scattered[i], pattern + i * bytes, bytes);
-            assert_int_equal(sock_tcp_write(sock, scattered[i], bytes, false), bytes);
+            assert_int_equal(sock_tcp_write(app.sock, scattered[i], bytes, false), bytes);
         }
         for (unsigned i = 0; i < 20; i++) {
             lab_tcp_run(&tcp, 1);
@@ -329,7 +316,7 @@ static void test_no_memory(void **state)
         for (unsigned round = 0; tcp.stream_len < 100000; round++) {
             assert_true(round < 5000);
             if (done < 100000) {
-                done += (size_t)sock_tcp_write(sock, pattern + done, 100000 - done, false);
+                done += (size_t)sock_tcp_write(app.sock, pattern + done, 100000 - done, false);
             }
             seam_advance_ns(LAB_MS);
             lab_tcp_run(&tcp, 1);
@@ -347,11 +334,11 @@ static void test_two_flows(void **state)
     struct lab_tcp other;
     (void)state;
     open_lab(true, 256, true, 0);
-    struct sock *second = sock_tcp_connect(&ops, NULL, LAB_PEER_IP, 5202, 5000 * LAB_MS, 0);
+    struct sock *second = sock_tcp_connect(&ops, &app, LAB_PEER_IP, 5202, 5000 * LAB_MS, 0);
     unsigned seen = tcp.seen_frames;
     lab_tcp_accept(&other, 5202);
     tcp.seen_frames = seen;
-    assert_int_equal(sock_tcp_write(sock, pattern, 10000, false), 10000);
+    assert_int_equal(sock_tcp_write(app.sock, pattern, 10000, false), 10000);
     assert_int_equal(sock_tcp_write(second, pattern + 10000, 10000, false), 10000);
     for (unsigned i = 0; i < 10; i++) {
         lab_tcp_run(&tcp, 1);

@@ -3,69 +3,32 @@
  * Streams: connect and its failures, writing with and without copy, windows, half close, silence,
  * servers.
  */
-#include "tests/unit/net_lab.h"
+#include "tests/unit/lab_app.h"
 
 #include "net/netmem.h"
 
-struct app {
-    struct sock *sock;
-    unsigned connected, writable, drained, errors;
-    enum sock_error error;
-    uint8_t received[100000];
-    size_t n_received;
-    bool close_in_received;
-};
-
 static uint8_t pattern[1 << 20];
 
-static void on_connected(struct sock *sock, void *arg)
-{
-    (void)sock;
-    ((struct app *)arg)->connected++;
-}
-
-static void on_writable(struct sock *sock, void *arg)
-{
-    (void)sock;
-    ((struct app *)arg)->writable++;
-}
-
-static void on_drained(struct sock *sock, void *arg)
-{
-    (void)sock;
-    ((struct app *)arg)->drained++;
-}
+static bool close_in_received;
 
 static void on_received(struct sock *sock, void *arg, const void *data, size_t len, size_t offset,
                         size_t total, uint32_t from_ip, uint16_t from_port)
 {
-    struct app *app = arg;
     assert_true(offset + len <= total);
     assert_int_equal(from_ip, LAB_PEER_IP);
-    (void)from_port;
-    assert_true(app->n_received + len <= sizeof(app->received));
-    memcpy(app->received + app->n_received, data, len);
-    app->n_received += len;
-    if (app->close_in_received) {
+    app_received(sock, arg, data, len, offset, total, from_ip, from_port);
+    if (close_in_received) {
         sock_close(sock, true);
-        app->sock = NULL;
+        ((struct app *)arg)->sock = NULL;
     }
 }
 
-static void on_error(struct sock *sock, void *arg, enum sock_error error)
-{
-    struct app *app = arg;
-    (void)sock;
-    app->errors++;
-    app->error = error;
-}
-
 static const struct sock_ops ops = {
-    .connected = on_connected,
-    .writable = on_writable,
-    .drained = on_drained,
+    .connected = app_connected,
+    .writable = app_writable,
+    .drained = app_drained,
     .received = on_received,
-    .error = on_error,
+    .error = app_error,
 };
 
 static struct app app;
@@ -76,9 +39,8 @@ static void open_default(void)
     struct model_options opt = lab_options();
     memset(&app, 0, sizeof(app));
     memset(&tcp, 0, sizeof(tcp));
-    for (size_t i = 0; i < sizeof(pattern); i++) {
-        pattern[i] = (uint8_t)((i * 2654435761u) >> 13);
-    }
+    close_in_received = false;
+    fill_pattern(pattern, sizeof(pattern), 13);
     lab_open(&opt, NULL);
 }
 
@@ -96,10 +58,8 @@ static void close_all(void)
     if (app.sock != NULL) {
         sock_close(app.sock, true);
     }
-    lab_serve();
-    lab_assert_ledger();
     lab_tcp_free(&tcp);
-    lab_close();
+    close_balanced();
 }
 
 /* Everything written arrives in order, once, and drained is said when it was acknowledged. */
@@ -158,7 +118,7 @@ static void test_window_limit(void **state)
     assert_int_equal(sock_tcp_write(app.sock, pattern, 100000, false), 16384);
     lab_serve();
     const struct lab_frame *last = &lab.frames[lab.n_frames - 1];
-    uint32_t announced = (uint32_t)lab_get16(last->bytes + 48) << 6;
+    uint32_t announced = (uint32_t)get16(last->bytes + 48) << 6;
     assert_true(announced <= 16384 && announced > 16384 - 64);
     close_all();
 }
@@ -351,7 +311,7 @@ static void test_close_in_callback(void **state)
     (void)state;
     open_default();
     connect_to_peer(0);
-    app.close_in_received = true;
+    close_in_received = true;
     lab_tcp_send(&tcp, LAB_ACK | LAB_PSH, "bye", 3);
     lab_tcp_run(&tcp, 2);
     assert_null(app.sock);
@@ -366,24 +326,19 @@ static void test_late_segment_size(void **state)
     static const uint16_t sizes[] = {100, 8960};
     (void)state;
     for (unsigned i = 0; i < 2; i++) {
-        uint8_t frame[128] = {0}, *at = frame + LAB_L4_OFFSET;
+        uint8_t frame[128] = {0}, *at = frame + L4_AT;
         open_default();
         connect_to_peer(0);
         lab_tcp_ack(&tcp);
         lab_serve();
         assert_int_equal(sock_tcp_write(app.sock, pattern, 20000, false), 20000);
-        lab_put16(at, tcp.peer_port);
-        lab_put16(at + 2, tcp.guest_port);
-        lab_put32(at + 4, tcp.snd_nxt);
-        lab_put32(at + 8, tcp.rcv_nxt);
+        (void)lab_tcp_header(&tcp, frame, tcp.snd_nxt, LAB_ACK);
         at[12] = 0x60;
-        at[13] = LAB_ACK;
-        lab_put16(at + 14, tcp.window);
         at[20] = 2;
         at[21] = 4;
-        lab_put16(at + 22, sizes[i]);
+        put16(at + 22, sizes[i]);
         uint32_t len = lab_ip(frame, 6, 24);
-        lab_put16(at + 16, 0xffffu & ~lab_l4_sum(frame, 24));
+        put16(at + 16, 0xffffu & ~wire_l4_sum(frame, 24));
         lab_inject(frame, len);
         lab_serve();
         assert_int_equal(sock_tcp_mss(app.sock), 1460);

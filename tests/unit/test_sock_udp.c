@@ -4,54 +4,23 @@
  * that is followed by a call, waiters in order, fragments that fit or are not begun, and addresses
  * that do not come.
  */
-#include "tests/unit/net_lab.h"
+#include "tests/unit/lab_app.h"
 
 #include "net/netmem.h"
-
-struct app {
-    struct sock *sock;
-    unsigned writable, errors, received_pieces;
-    size_t received_bytes;
-    uint8_t received[70000];
-    enum sock_error error;
-    unsigned order; /* of the last writable call among all apps */
-};
-
-static unsigned next_order;
-
-static void on_writable(struct sock *sock, void *arg)
-{
-    struct app *app = arg;
-    assert_ptr_equal(sock, app->sock);
-    app->writable++;
-    app->order = ++next_order;
-}
 
 static void on_received(struct sock *sock, void *arg, const void *data, size_t len, size_t offset,
                         size_t total, uint32_t from_ip, uint16_t from_port)
 {
-    struct app *app = arg;
-    (void)sock;
     assert_int_equal(from_ip, LAB_PEER_IP);
     assert_int_equal(from_port, 5000);
     assert_true(offset + len <= total);
-    memcpy(app->received + offset, data, len);
-    app->received_pieces++;
-    app->received_bytes += len;
-}
-
-static void on_error(struct sock *sock, void *arg, enum sock_error error)
-{
-    struct app *app = arg;
-    (void)sock;
-    app->errors++;
-    app->error = error;
+    app_received(sock, arg, data, len, offset, total, from_ip, from_port);
 }
 
 static const struct sock_ops ops = {
-    .writable = on_writable,
+    .writable = app_writable,
     .received = on_received,
-    .error = on_error,
+    .error = app_error,
 };
 
 static void app_open(struct app *app, uint32_t sndbuf)
@@ -62,7 +31,7 @@ static void app_open(struct app *app, uint32_t sndbuf)
     assert_int_equal(sock_udp_connect(app->sock, LAB_PEER_IP, 5000), SOCK_OK);
 }
 
-static enum sock_result app_send(struct app *app, size_t len, uint8_t fill)
+static enum sock_result send_filled(struct app *app, size_t len, uint8_t fill)
 {
     uint8_t *payload;
     bool fresh;
@@ -79,7 +48,7 @@ static void resolve(void)
 {
     struct app app;
     app_open(&app, 65536);
-    assert_int_equal(app_send(&app, 1, 0), SOCK_OK);
+    assert_int_equal(send_filled(&app, 1, 0), SOCK_OK);
     lab_serve();
     sock_close(app.sock, false);
     lab_serve();
@@ -100,7 +69,7 @@ static void test_one_datagram(void **state)
     (void)state;
     open_default();
     app_open(&app, 65536);
-    assert_int_equal(app_send(&app, 1024, 0xa5), SOCK_OK);
+    assert_int_equal(send_filled(&app, 1024, 0xa5), SOCK_OK);
     lab_serve();
     assert_int_equal(lab.n_frames, 1);
     struct lab_frame *frame = &lab.frames[0];
@@ -108,11 +77,11 @@ static void test_one_datagram(void **state)
     assert_int_equal(frame->hdr.flags, VIRTIO_NET_HDR_F_NEEDS_CSUM);
     assert_int_equal(frame->hdr.csum_start, 34);
     assert_int_equal(frame->hdr.csum_offset, 6);
-    assert_int_equal(lab_sum(frame->bytes + 14, 20, 0), 0xffff);
+    assert_int_equal(wire_sum(frame->bytes + 14, 20, 0), 0xffff);
     /* The device sums from csum_start on, the field included, and puts the complement there. */
-    uint32_t sum = lab_sum(frame->bytes + 34, 8 + 1024, 0);
-    lab_put16(frame->bytes + 40, 0xffffu & ~sum);
-    assert_int_equal(lab_l4_sum(frame->bytes, 8 + 1024), 0xffff);
+    uint32_t sum = wire_sum(frame->bytes + 34, 8 + 1024, 0);
+    put16(frame->bytes + 40, 0xffffu & ~sum);
+    assert_int_equal(wire_l4_sum(frame->bytes, 8 + 1024), 0xffff);
     for (unsigned i = 0; i < 1024; i++) {
         assert_int_equal(frame->bytes[42 + i], 0xa5);
     }
@@ -137,10 +106,10 @@ static void test_checksum_in_software(void **state)
     resolve();
     app_open(&app, 65536);
     for (size_t len = 1; len < 40; len++) {
-        assert_int_equal(app_send(&app, len, (uint8_t)(len * 7)), SOCK_OK);
+        assert_int_equal(send_filled(&app, len, (uint8_t)(len * 7)), SOCK_OK);
         lab_serve();
         assert_int_equal(lab.frames[0].hdr.flags, 0);
-        assert_int_equal(lab_l4_sum(lab.frames[0].bytes, 8 + len), 0xffff);
+        assert_int_equal(wire_l4_sum(lab.frames[0].bytes, 8 + len), 0xffff);
         lab_forget_frames();
     }
     sock_close(app.sock, false);
@@ -155,9 +124,9 @@ static void test_credit(void **state)
     (void)state;
     open_default();
     app_open(&app, 4000);
-    assert_int_equal(app_send(&app, 1000, 1), SOCK_OK);
+    assert_int_equal(send_filled(&app, 1000, 1), SOCK_OK);
     unsigned sent = 1;
-    while (app_send(&app, 1000, 1) == SOCK_OK) {
+    while (send_filled(&app, 1000, 1) == SOCK_OK) {
         sent++;
     }
     sock_udp_stats(app.sock, &stats);
@@ -188,9 +157,7 @@ static void test_credit(void **state)
     lab_pass();
     assert_int_equal(app.writable, 1); /* once for each AGAIN */
     lab_serve();
-    sock_close(app.sock, false);
-    lab_assert_ledger();
-    lab_close();
+    close_at_rest(app.sock);
 }
 
 /* The ring is the limit: AGAIN before anything is built, nothing lost, a call at the wake. Field
@@ -203,9 +170,9 @@ static void test_ring_stops(void **state)
     (void)state;
     open_default();
     app_open(&app, 1 << 24);
-    assert_int_equal(app_send(&app, 100, 1), SOCK_OK);
+    assert_int_equal(send_filled(&app, 100, 1), SOCK_OK);
     unsigned sent = 1;
-    while (app_send(&app, 100, 1) == SOCK_OK) {
+    while (send_filled(&app, 100, 1) == SOCK_OK) {
         sent++;
         assert_true(sent < 64);
     }
@@ -221,9 +188,7 @@ static void test_ring_stops(void **state)
     virtio_net_tx_stats(net_device(), 0, &tx);
     assert_int_equal(tx.stops, 1);
     assert_int_equal(tx.wakes, 1);
-    sock_close(app.sock, false);
-    lab_assert_ledger();
-    lab_close();
+    close_at_rest(app.sock);
 }
 
 /* Those who wait are called in the order in which they began to. */
@@ -236,12 +201,12 @@ static void test_waiters_in_order(void **state)
     for (unsigned i = 0; i < 4; i++) {
         app_open(&app[i], 1 << 24);
     }
-    while (app_send(&app[order[0]], 100, 1) == SOCK_OK) {
+    while (send_filled(&app[order[0]], 100, 1) == SOCK_OK) {
     }
     for (unsigned i = 1; i < 4; i++) {
-        assert_int_equal(app_send(&app[order[i]], 100, 1), SOCK_AGAIN);
+        assert_int_equal(send_filled(&app[order[i]], 100, 1), SOCK_AGAIN);
     }
-    next_order = 0;
+    app_next_order = 0;
     lab_serve();
     for (unsigned i = 0; i < 4; i++) {
         assert_int_equal(app[order[i]].writable, 1);
@@ -273,9 +238,9 @@ static void test_closed_while_waiting(void **state)
     first.sock = sock_udp_open(&closing, &first, 1 << 24);
     sock_udp_connect(first.sock, LAB_PEER_IP, 5000);
     app_open(&second, 1 << 24);
-    while (app_send(&first, 100, 1) == SOCK_OK) {
+    while (send_filled(&first, 100, 1) == SOCK_OK) {
     }
-    assert_int_equal(app_send(&second, 100, 1), SOCK_AGAIN);
+    assert_int_equal(send_filled(&second, 100, 1), SOCK_AGAIN);
     to_close = &second;
     lab_serve();
     assert_int_equal(first.writable, 1);
@@ -312,18 +277,18 @@ static void test_fragments(void **state)
     assert_int_equal(lab.n_frames, sent * 45u);
     for (unsigned n = 0; n < sent; n++) {
         uint32_t total = 0;
-        memcpy(whole, lab.frames[n * 45].bytes, LAB_L4_OFFSET);
+        memcpy(whole, lab.frames[n * 45].bytes, L4_AT);
         for (unsigned i = 0; i < 45; i++) {
             struct lab_frame *frame = &lab.frames[n * 45 + i];
             assert_int_equal(frame->hdr.flags, 0);
-            assert_int_equal(lab_sum(frame->bytes + 14, 20, 0), 0xffff);
-            uint32_t offset = (lab_get16(frame->bytes + 20) & 0x1fffu) * 8;
+            assert_int_equal(wire_sum(frame->bytes + 14, 20, 0), 0xffff);
+            uint32_t offset = (get16(frame->bytes + 20) & 0x1fffu) * 8;
             assert_int_equal(offset, total);
-            memcpy(whole + LAB_L4_OFFSET + offset, frame->bytes + 34, frame->len - 34);
+            memcpy(whole + L4_AT + offset, frame->bytes + 34, frame->len - 34);
             total += frame->len - 34;
         }
         assert_int_equal(total, 65507 + 8);
-        assert_int_equal(lab_l4_sum(whole, total), 0xffff);
+        assert_int_equal(wire_l4_sum(whole, total), 0xffff);
         assert_int_equal(whole[42 + 1000], (uint8_t)(1000 * 31 + n));
     }
     struct sock_udp_stats stats;
@@ -331,9 +296,7 @@ static void test_fragments(void **state)
     assert_int_equal(stats.queued, sent); /* one datagram, however many fragments */
     assert_int_equal(stats.consumed, sent);
     assert_int_equal(sock_udp_reserve(app.sock, 65508, &payload, &fresh), SOCK_FATAL);
-    sock_close(app.sock, false);
-    lab_assert_ledger();
-    lab_close();
+    close_at_rest(app.sock);
 }
 
 /* What a socket wrote before is still there, and it is told so. */
@@ -362,9 +325,7 @@ static void test_fresh(void **state)
     assert_int_equal(sock_udp_reserve(app.sock, 601, &payload, &fresh), SOCK_OK);
     assert_true(fresh);
     sock_udp_cancel(app.sock);
-    sock_close(app.sock, false);
-    lab_assert_ledger();
-    lab_close();
+    close_at_rest(app.sock);
 }
 
 /* The queue stopped between reserve and commit: nothing was built, nothing is lost, AGAIN keeps its
@@ -379,17 +340,15 @@ static void test_stop_before_commit(void **state)
     app_open(&app, 65536);
     app_open(&other, 1 << 24);
     assert_int_equal(sock_udp_reserve(app.sock, 600, &payload, &fresh), SOCK_OK);
-    while (app_send(&other, 100, 1) == SOCK_OK) {
+    while (send_filled(&other, 100, 1) == SOCK_OK) {
     }
     assert_int_equal(sock_udp_commit(app.sock), SOCK_AGAIN);
     lab_serve();
     assert_int_equal(app.writable, 1);
-    assert_int_equal(app_send(&app, 600, 1), SOCK_OK);
+    assert_int_equal(send_filled(&app, 600, 1), SOCK_OK);
     lab_serve();
     sock_close(app.sock, false);
-    sock_close(other.sock, false);
-    lab_assert_ledger();
-    lab_close();
+    close_at_rest(other.sock);
 }
 
 /* The pool is empty: AGAIN, and a call when something came back. Each allocation fails once. */
@@ -403,7 +362,7 @@ static void test_pool_exhausted(void **state)
         netmem_model_fail_in = nth;
         unsigned again = 0, sent = 0;
         while (sent < 5) {
-            enum sock_result result = app_send(&app, 2000, 1); /* two fragments */
+            enum sock_result result = send_filled(&app, 2000, 1); /* two fragments */
             if (result == SOCK_AGAIN) {
                 again++;
                 lab_serve();
@@ -432,8 +391,8 @@ static void test_address_pending(void **state)
     lab_open(&opt, NULL);
     lab.mute = true;
     app_open(&app, 1 << 24);
-    assert_int_equal(app_send(&app, 100, 1), SOCK_OK);
-    assert_int_equal(app_send(&app, 100, 2), SOCK_AGAIN);
+    assert_int_equal(send_filled(&app, 100, 1), SOCK_OK);
+    assert_int_equal(send_filled(&app, 100, 2), SOCK_AGAIN);
     lab_serve();
     assert_int_equal(app.writable, 0);
     assert_int_equal(lab.n_frames, 0);
@@ -445,9 +404,7 @@ static void test_address_pending(void **state)
     sock_udp_stats(app.sock, &stats);
     assert_int_equal(stats.queued, 1);
     assert_int_equal(stats.consumed, 1);
-    sock_close(app.sock, false);
-    lab_assert_ledger();
-    lab_close();
+    close_at_rest(app.sock);
 }
 
 /* An address that never comes: the datagram is counted as dropped, its credit comes back, the owner
@@ -461,15 +418,13 @@ static void test_address_missing(void **state)
     lab_open(&opt, NULL);
     lab.mute = true;
     app_open(&app, 1 << 24);
-    assert_int_equal(app_send(&app, 100, 1), SOCK_OK);
+    assert_int_equal(send_filled(&app, 100, 1), SOCK_OK);
     lab_elapse(8000, true);
     assert_int_equal(app.errors, 1);
     assert_int_equal(app.error, SOCK_ERR_ROUTE);
     net_stats(&stats);
     assert_int_equal(stats.arp_queue_drop, 1);
-    sock_close(app.sock, false);
-    lab_assert_ledger();
-    lab_close();
+    close_at_rest(app.sock);
 }
 
 /* The link is down: as a full ring. */
@@ -481,7 +436,7 @@ static void test_link_down(void **state)
     app_open(&app, 1 << 24);
     model_set_link(&lab.dev, false);
     lab_pass();
-    assert_int_equal(app_send(&app, 100, 1), SOCK_AGAIN);
+    assert_int_equal(send_filled(&app, 100, 1), SOCK_AGAIN);
     lab_serve();
     assert_int_equal(app.writable, 0);
     model_set_link(&lab.dev, true);
@@ -504,7 +459,7 @@ static void test_receive_and_answer(void **state)
     uint32_t len = lab_udp(frame, 5000, 7, "question", 8);
     lab_inject(frame, len);
     lab_serve();
-    assert_int_equal(app.received_bytes, 8);
+    assert_int_equal(app.n_received, 8);
     assert_memory_equal(app.received, "question", 8);
     assert_int_equal(sock_udp_reserve(app.sock, 6, &payload, &fresh), SOCK_OK);
     memcpy(payload, "answer", 6);
@@ -512,8 +467,8 @@ static void test_receive_and_answer(void **state)
     lab_serve();
     assert_int_equal(lab.n_frames, 1);
     assert_memory_equal(lab.frames[0].bytes + 42, "answer", 6);
-    assert_int_equal(lab_get16(lab.frames[0].bytes + 34), 7);
-    assert_int_equal(lab_get16(lab.frames[0].bytes + 36), 5000);
+    assert_int_equal(get16(lab.frames[0].bytes + 34), 7);
+    assert_int_equal(get16(lab.frames[0].bytes + 36), 5000);
     struct app twice = {0};
     twice.sock = sock_udp_open(&ops, &twice, 65536);
     assert_int_equal(sock_udp_bind(twice.sock, 7), SOCK_FATAL);
@@ -531,14 +486,14 @@ static void test_icmp_error(void **state)
     open_default();
     app_open(&app, 65536);
     app_open(&other, 65536);
-    assert_int_equal(app_send(&app, 20, 1), SOCK_OK);
+    assert_int_equal(send_filled(&app, 20, 1), SOCK_OK);
     lab_serve();
-    uint8_t *icmp = frame + LAB_L4_OFFSET;
+    uint8_t *icmp = frame + L4_AT;
     icmp[0] = 3;
     icmp[1] = 3;
     memcpy(icmp + 8, lab.frames[0].bytes + 14, 28);
     uint32_t len = lab_ip(frame, 1, 8 + 28);
-    lab_put16(icmp + 2, 0xffffu & ~lab_sum(icmp, 36, 0));
+    put16(icmp + 2, 0xffffu & ~wire_sum(icmp, 36, 0));
     icmp[3] ^= 1;
     lab_inject(frame, len); /* with a wrong checksum: nobody's */
     lab_serve();
@@ -563,7 +518,7 @@ static void test_abort(void **state)
     open_default();
     app_open(&app, 1 << 24);
     for (unsigned i = 0; i < 5; i++) {
-        assert_int_equal(app_send(&app, 100, 1), SOCK_OK);
+        assert_int_equal(send_filled(&app, 100, 1), SOCK_OK);
     }
     lab_pass();
     model_needs_reset(&lab.dev);
@@ -572,7 +527,7 @@ static void test_abort(void **state)
     assert_int_equal(stats.queued, 5);
     assert_int_equal(stats.aborted, 5);
     lab_assert_ledger();
-    assert_int_equal(app_send(&app, 100, 1), SOCK_OK); /* the device came back */
+    assert_int_equal(send_filled(&app, 100, 1), SOCK_OK); /* the device came back */
     lab_serve();
     sock_close(app.sock, false);
     lab_close();
