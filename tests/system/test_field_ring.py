@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Faults that others reported of rings, tried on the booted guest. Numbers are those of docs/field-cases.md; what needs
-a device that misbehaves, or two real threads, is in tests/unit/test_field_ring.c and test_field_threads.c.
+a device that misbehaves, or two real threads, is in test_field_ring.c, test_field_counts.c and test_field_threads.c of
+tests/unit.
 
     guest --> tap0 --> br0 (host: pings, floods) --> veth0 --> veth1 in ext: iperf3 -s
 """

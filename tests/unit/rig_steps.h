@@ -24,6 +24,7 @@
 #define RIG_SHORT_BYTES 60u
 
 static const struct virtio_net_hdr plain = {0};
+static const uint8_t short_frame[RIG_SHORT_BYTES];
 
 /* ---- open ---- */
 
@@ -70,8 +71,7 @@ static inline void complete_sent(struct rig *rig)
 
 static inline void receive_short(struct rig *rig)
 {
-    static const uint8_t frame[RIG_SHORT_BYTES];
-    assert_true(model_receive(&rig->device, plain, frame, sizeof(frame)));
+    assert_true(model_receive(&rig->device, plain, short_frame, sizeof(short_frame)));
 }
 
 /* Frames both ways, as after a fresh start. */
