@@ -92,7 +92,7 @@ def ping(times, size=48, address=GUEST_IP, within_s=1.0):
 
 
 def udp_echo(sizes, address=GUEST_IP):
-    """For each size whether the datagram came back as it went."""
+    """For each size whether the datagram came back as it went, from where it was sent to."""
     right = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(2)
@@ -100,13 +100,13 @@ def udp_echo(sizes, address=GUEST_IP):
             data = os.urandom(size)
             sock.sendto(data, (address, ECHO_PORT))
             try:
-                right.append(sock.recvfrom(70000)[0] == data)
+                right.append(sock.recvfrom(70000) == (data, (address, ECHO_PORT)))
             except TimeoutError:
                 right.append(False)
     return right
 
 
-def _echo_stream(total, results, address, within_s):
+def _echo_stream(total, results, address, within_s, pause_s):
     try:
         with socket.create_connection((address, ECHO_PORT), 5) as sock:
             sock.settimeout(within_s)
@@ -123,6 +123,7 @@ def _echo_stream(total, results, address, within_s):
 
             sender = threading.Thread(target=send, daemon=True)
             sender.start()
+            time.sleep(pause_s)
             while part := sock.recv(65536):
                 got.update(part)
             sender.join(within_s)
@@ -131,11 +132,12 @@ def _echo_stream(total, results, address, within_s):
         results.append(str(error))
 
 
-def tcp_echo(streams, total, address=GUEST_IP, within_s=20.0):
-    """For each of so many streams at once whether its bytes came back as they went."""
+def tcp_echo(streams, total, address=GUEST_IP, within_s=20.0, pause_s=0.0):
+    """For each of so many streams at once whether its bytes came back as they went. For the length of the pause nobody
+    reads them."""
     results = []
     threads = [
-        threading.Thread(target=_echo_stream, args=(total, results, address, within_s), daemon=True)
+        threading.Thread(target=_echo_stream, args=(total, results, address, within_s, pause_s), daemon=True)
         for _ in range(streams)
     ]
     for thread in threads:
