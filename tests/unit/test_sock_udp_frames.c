@@ -106,16 +106,22 @@ static void test_fragments(void **state)
     close_at_rest(app.sock);
 }
 
+/* A datagram for an address that nobody tells. */
+static void send_unresolved(struct app *app)
+{
+    struct model_options opt = lab_options();
+    lab_open(&opt, NULL);
+    lab.mute = true;
+    app_open(app, 1 << 24);
+    assert_int_equal(send_filled(app, 100, 1), SOCK_OK);
+}
+
 /* An unknown address: the datagram waits, the socket too, and both go on with the answer. */
 static void test_address_pending(void **state)
 {
-    struct model_options opt = lab_options();
     struct app app;
     (void)state;
-    lab_open(&opt, NULL);
-    lab.mute = true;
-    app_open(&app, 1 << 24);
-    assert_int_equal(send_filled(&app, 100, 1), SOCK_OK);
+    send_unresolved(&app);
     assert_int_equal(send_filled(&app, 100, 2), SOCK_AGAIN);
     lab_serve();
     assert_int_equal(app.writable, 0);
@@ -135,14 +141,10 @@ static void test_address_pending(void **state)
  * is told. */
 static void test_address_missing(void **state)
 {
-    struct model_options opt = lab_options();
     struct net_stats stats;
     struct app app;
     (void)state;
-    lab_open(&opt, NULL);
-    lab.mute = true;
-    app_open(&app, 1 << 24);
-    assert_int_equal(send_filled(&app, 100, 1), SOCK_OK);
+    send_unresolved(&app);
     lab_elapse(8000, true);
     assert_int_equal(app.errors, 1);
     assert_int_equal(app.error, SOCK_ERR_ROUTE);
