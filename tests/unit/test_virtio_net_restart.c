@@ -4,23 +4,9 @@
  * told, the receive buffers that come back meanwhile, and, when the device refuses to start again,
  * each buffer that it had been given.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
+#include "tests/unit/rig_steps.h"
 
-#include "boot/clock.h"
-#include "tests/device/rig.h"
 #include "tests/device/strict_case.h"
-
-#define PAIR 0u
-
-static bool poll_now(struct rig *rig)
-{
-    return virtio_net_poll(rig->dev, clock_now_ns());
-}
 
 /* 5.1.4.2: the link changes, and before the driver has looked, the device asks for a reset. The
  * restart reads the state of the link; the user is told of the change all the same. */
@@ -84,13 +70,9 @@ static void refuse(struct rig *rig, enum refusal how)
  * where it does not end that, taken off the bus. */
 static void test_refused_restart_leaves_nothing(void **state)
 {
-    static const struct virtio_net_hdr plain = {0};
-    static const uint8_t frame[60];
-
     (void)state;
     for (enum refusal how = 0; how < REFUSALS; how++) {
-        struct rig *rig = rig_new();
-        assert_true(rig_open(rig));
+        struct rig *rig = rig_opened(true);
         struct virtio_transport_ops ops = *rig->device.base.ops;
         model_ops = rig->device.base.ops;
         ops.set_status = note_status;
@@ -108,7 +90,7 @@ static void test_refused_restart_leaves_nothing(void **state)
         assert_int_equal(rig_rx(rig).posted, 0);
         assert_int_equal(rig_rx(rig).pool_free, rig_rx(rig).pool_bufs);
         assert_false(!rig->device.off_bus &&
-                     model_receive(&rig->device, plain, frame, sizeof(frame)));
+                     model_receive(&rig->device, plain, short_frame, sizeof(short_frame)));
         assert_int_equal(rig->links, 1);
         assert_false(rig->link_up);
         broken_when_live = false;
