@@ -28,7 +28,9 @@
 #define MSIX_PBA_AT      0x8000u
 #define MSIX_ENABLE      0x8000u
 #define MSIX_ALL_MASKED  0x4000u
-#define MAPPED_MAX_BYTES 0x40000u
+#define COMMON_USED      0x38u /* what 4.1.4.3 says without a feature that adds to it */
+#define CONFIG_USED      0x100u
+#define MSIX_ENTRY_BYTES 16u
 
 struct builder {
     struct strict_device *dev;
@@ -245,11 +247,43 @@ bool strict_mmio_hit(uint64_t phys)
             phys < STRICT_BAR_SECOND_PHYS + STRICT_BAR_MSIX_BYTES);
 }
 
+/* Bytes from an address on that a driver has a use for, and that the device said are there; and of
+ * the doorbells no more than one. */
+static uint64_t usable_bytes(const struct strict_device *dev, uint64_t phys)
+{
+    const uint32_t config = told_bytes(dev->opt.decoys, CONFIG_AT, dev->opt.config_bytes);
+    const struct {
+        uint64_t at, bytes;
+    } structures[] = {
+        {STRICT_BAR_MAIN_PHYS + COMMON_AT, COMMON_USED},
+        {STRICT_BAR_MAIN_PHYS + CONFIG_AT, config < CONFIG_USED ? config : CONFIG_USED},
+        {STRICT_BAR_MAIN_PHYS + ISR_AT, 1},
+        {STRICT_BAR_MAIN_PHYS + NOTIFY_AT, NOTIFY_BYTES},
+        {STRICT_BAR_MSIX_PHYS + MSIX_TABLE_AT, (uint64_t)MSIX_ENTRY_BYTES * dev->opt.vectors},
+    };
+    for (unsigned i = 0; i < sizeof(structures) / sizeof(structures[0]); i++) {
+        if (phys >= structures[i].at && phys - structures[i].at < structures[i].bytes) {
+            const uint64_t left = structures[i].bytes - (phys - structures[i].at);
+            const uint64_t bell = strict_has(dev->driver_features, F_NOTIFICATION_DATA) ? 4 : 2;
+            const bool rings = structures[i].at == STRICT_BAR_MAIN_PHYS + NOTIFY_AT;
+            return rings && left > bell ? bell : left;
+        }
+    }
+    return 0;
+}
+
 void strict_device_mapped(struct strict_device *dev, uint64_t phys, uint64_t len_bytes)
 {
-    STRICT_CHECK(&dev->report, PCI_DRV_CAP_05, len_bytes <= MAPPED_MAX_BYTES,
-                 "%llu bytes mapped at %#llx", (unsigned long long)len_bytes,
-                 (unsigned long long)phys);
+    STRICT_CHECK(&dev->report, PCI_DRV_CAP_05, len_bytes <= usable_bytes(dev, phys),
+                 "%llu bytes mapped at %#llx, where %llu are of use", (unsigned long long)len_bytes,
+                 (unsigned long long)phys, (unsigned long long)usable_bytes(dev, phys));
+}
+
+static void check_reach(struct strict_device *dev, uint64_t phys, unsigned bytes)
+{
+    STRICT_CHECK(&dev->report, PCI_DRV_CAP_05, bytes <= usable_bytes(dev, phys),
+                 "access of %u bytes at %#llx, where %llu are of use", bytes,
+                 (unsigned long long)phys, (unsigned long long)usable_bytes(dev, phys));
 }
 
 static bool in_first_instance(struct strict_device *dev, uint64_t phys)
@@ -268,6 +302,7 @@ static bool in_first_instance(struct strict_device *dev, uint64_t phys)
 
 uint32_t strict_mmio_read(struct strict_device *dev, uint64_t phys, unsigned bytes)
 {
+    check_reach(dev, phys, bytes);
     if (phys >= STRICT_BAR_MAIN_PHYS && phys < STRICT_BAR_MAIN_PHYS + STRICT_BAR_MAIN_BYTES) {
         const uint32_t offset = (uint32_t)(phys - STRICT_BAR_MAIN_PHYS);
         if (offset < COMMON_AT + COMMON_BYTES) {
@@ -294,6 +329,7 @@ uint32_t strict_mmio_read(struct strict_device *dev, uint64_t phys, unsigned byt
 
 void strict_mmio_write(struct strict_device *dev, uint64_t phys, unsigned bytes, uint32_t value)
 {
+    check_reach(dev, phys, bytes);
     if (phys >= STRICT_BAR_MAIN_PHYS && phys < STRICT_BAR_MAIN_PHYS + STRICT_BAR_MAIN_BYTES) {
         const uint32_t offset = (uint32_t)(phys - STRICT_BAR_MAIN_PHYS);
         if (offset >= NOTIFY_AT) {
