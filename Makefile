@@ -268,6 +268,18 @@ $(B)/host/unit/%: $(B)/host/tests/unit/%.o $(HOST_LIBS)
 	@echo 'LINK     $@'
 	@$(CC) $(SANITIZE) -o $@ $< -Wl,--start-group $(HOST_LIBS) -Wl,--end-group -lcmocka -lm
 
+# Two real threads, optimised and without sanitizers, whose checks take longer than a store stays in its buffer.
+THREADS_C := tests/unit/test_field_threads.c $(DRIVERS_C) $(addprefix tests/device/,bell.c rig.c model_device.c seams.c)
+$(B)/plain/%.o: %.c Makefile | $(FETCHED)
+	@mkdir -p $(@D)
+	@echo 'HOSTCC   $<'
+	@$(CC) $(HOST_CFLAGS) -O2 $(WARNINGS) -MD -MP -c -o $@ $<
+
+$(B)/host/unit/test_field_threads: $(call objects,plain,$(THREADS_C)) $(SOURCES_LIST)
+	@mkdir -p $(@D)
+	@echo 'LINK     $@'
+	@$(CC) -o $@ $(filter %.o,$^) -lcmocka
+
 # Benchmarks that run the driver's objects in process (host/sluice reproduce stopwake).
 $(B)/host/bench/%: $(B)/host/tests/bench/%.o $(addprefix $(B)/host/,libdevice.a libdrivers.a libboot.a)
 	@mkdir -p $(@D)
@@ -432,4 +444,4 @@ lint-field-cases:
 clean:
 	@rm -rf $(filter-out $(B)/deps $(B)/newlib,$(wildcard $(B)/*)) $(SOURCES_LIST)
 
--include $(shell find $(B)/image $(B)/efi $(B)/host $(B)/fuzz -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/image $(B)/efi $(B)/host $(B)/plain $(B)/fuzz -name '*.d' 2>/dev/null)
