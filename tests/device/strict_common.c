@@ -165,7 +165,8 @@ static void on_driver_ok(struct strict_device *dev)
     for (unsigned i = 0; i < sizeof(never_done) / sizeof(never_done[0]); i++) {
         r->checked[never_done[i]]++;
     }
-    STRICT_CHECK(r, CORE_DRV_INIT_11, dev->regs[0].enabled && dev->regs[1].enabled,
+    const bool refused = dev->regs[0].refused || dev->regs[1].refused;
+    STRICT_CHECK(r, CORE_DRV_INIT_11, refused || (dev->regs[0].enabled && dev->regs[1].enabled),
                  "DRIVER_OK with queue 0 %s, queue 1 %s", dev->regs[0].enabled ? "on" : "off",
                  dev->regs[1].enabled ? "on" : "off");
     STRICT_CHECK(r, CORE_DRV_INIT_09, (dev->status & S_FEATURES_OK) != 0 && dev->features_ok_read,
@@ -179,6 +180,12 @@ static void on_driver_ok(struct strict_device *dev)
         STRICT_CHECK(r, PCI_DRV_MSX_05, !unread, "a vector was not read back before DRIVER_OK");
     }
     dev->status |= S_DRIVER_OK;
+    if (refused) {
+        /* Nothing before has told the driver: no clause has him read queue_enable back. */
+        dev->status |= S_NEEDS_RESET;
+        dev->bring_up_failed = true;
+        return;
+    }
     dev->was_live = true;
     for (unsigned i = 0; i < STRICT_QUEUES; i++) {
         if (dev->regs[i].enabled) {
@@ -323,7 +330,7 @@ static void enable_queue(struct strict_device *dev, struct strict_queue_regs *re
                  "queue %u enabled without a feature that uses it", index);
     if (dev->fault.refuse_queue_enable) {
         dev->faults_done++;
-        dev->bring_up_failed = true;
+        regs->refused = true;
         return;
     }
     memset(q, 0, sizeof(*q));

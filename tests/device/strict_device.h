@@ -73,7 +73,13 @@ struct strict_options {
     uint64_t seed;
 };
 
-/* Each hostile or broken act; all off by default. Those with a number happen once in so many. */
+/*
+ * Each hostile or broken act; all off by default. Those with a number happen once in so many.
+ *
+ * Of kicks only losing them is the device's to do. One that is early, for nothing or doubled is an
+ * act of the driver; the device's share in it, a look that no kick called for and a second one, is
+ * STRICT_LAZY, and strict_watch.eager for a look between any two accesses.
+ */
 struct strict_faults {
     uint32_t used_id_range, used_id_idle, used_twice, idx_jump;
     uint32_t rx_len_short, rx_len_long;
@@ -88,8 +94,8 @@ struct strict_faults {
     bool reset_never;
     bool needs_reset; /* raise it at the next step, with a configuration interrupt */
     bool refuse_features;
-    bool refuse_queue_enable;
-    uint32_t refuse_vector; /* the n-th mapping, counted from 1 */
+    bool refuse_queue_enable; /* a queue stays off; told by NEEDS_RESET, at DRIVER_OK (2.1.2) */
+    uint32_t refuse_vector;   /* the n-th mapping, counted from 1 */
     uint32_t lose_interrupts, lose_kicks, double_interrupts, spurious_interrupts;
     uint32_t early_interrupts;  /* before the index is published */
     uint32_t late_steps;        /* interrupts come so many steps later */
@@ -110,7 +116,7 @@ struct strict_frame {
 struct strict_queue_regs {
     uint16_t size_descs, vector;
     uint64_t desc, avail, used;
-    bool enabled, vector_unread, size_read;
+    bool enabled, vector_unread, size_read, refused;
 };
 
 struct strict_device {

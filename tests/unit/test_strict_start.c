@@ -167,6 +167,9 @@ static void device_refuses(void **state)
         host.dev.fault.refuse_vector = nth;
         refused(true);
     }
+    case_default();
+    host.dev.fault.refuse_queue_enable = true;
+    refused(true);
     struct strict_options opt;
     strict_options_default(&opt);
     opt.queue_max_descs[0] = 0;

@@ -143,6 +143,25 @@ static void test_queue_shrinks(void **state)
     }
 }
 
+/* A queue that does not come on again: told by NEEDS_RESET only when all is done, and given up. */
+static void test_queue_refused(void **state)
+{
+    (void)state;
+    case_default();
+    case_open(NULL);
+    case_traffic(50, 50);
+    host.dev.was_live = false;
+    host.dev.fault.refuse_queue_enable = true;
+    host.dev.fault.needs_reset = true;
+    for (unsigned i = 0; i < 50 && virtio_net_info(host.net)->lost == NULL; i++) {
+        host_turn(&host);
+    }
+    assert_non_null(virtio_net_info(host.net)->lost);
+    assert_int_equal(host.link_changes, 1);
+    strict_device_expect_failed(&host.dev);
+    case_end();
+}
+
 /* And the other way round: a larger one is used as it was. */
 static void test_queue_grows(void **state)
 {
@@ -173,6 +192,7 @@ int main(void)
         cmocka_unit_test(test_tx_lost_kick_after_restart),
         cmocka_unit_test(test_return_to_a_dead_driver),
         cmocka_unit_test(test_queue_shrinks),
+        cmocka_unit_test(test_queue_refused),
         cmocka_unit_test(test_queue_grows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
