@@ -115,7 +115,7 @@ def inside(args):
     for line in report.tables(rows):
         say(line)
     say()
-    say(f"{'pass' if code == EXIT_OK else f'FAIL ({code})'}: {verdict}")
+    say(report.last_line(code, verdict))
     if args.json:
         _write_json(args.json, report.json_object(report.host_facts(accelerator), rows, verdict, code))
     return code

@@ -8,6 +8,7 @@ import sys
 import faults
 import vm
 from errors import EXIT_USAGE
+from rows import Test
 
 KIB = 1024
 UDP_SIZE, TCP_SIZE = (16, 65507), (1, 1048576)
@@ -264,5 +265,11 @@ def _check_run(top, args):
         top.error(f"argument --window: {args.window} is not allowed: tcp only, 0 or 4096 to {16 << 20} bytes")
     if args.reverse and args.bidir:
         top.error("--reverse and --bidir do not go together")
+    for f in args.fault:
+        if f.at_s >= args.time + Test(guest=tuple(args.guest)).omit_s:
+            top.error(
+                f"argument --fault: {f.text!r} is not allowed: it would come at {f.at_s:g} s, when the test of --time "
+                f"{args.time:g} is over; take a time before that, or a longer --time"
+            )
     if any(f.name == "stall" for f in args.fault) and args.link is None:
         top.error("--fault stall and --link none do not go together: a stall needs frames queued behind the tap")

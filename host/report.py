@@ -4,7 +4,8 @@
 import os
 import subprocess
 
-from rows import TO_HOST
+from errors import EXIT_INVALID, EXIT_OK
+from rows import FAULT_MADE, TO_HOST
 
 MEGA = 1e6
 PLACES = (
@@ -49,6 +50,8 @@ def _place(row, key, name):
     dropped = row[key]
     if key == "device_dropped" and dropped == row["frames"]["dropped"].get("qemu"):
         name = "QEMU, at the pause"
+    if key == "unaccounted" and (row["invalid_reason"] or "").startswith(FAULT_MADE):
+        name = "while the fault lasted"
     return f"{name} (frames)" if row.get("incomplete") and key in FRAME_PLACES else name
 
 
@@ -122,11 +125,24 @@ def tables(rows):
     return lines
 
 
+def last_line(code, verdict):
+    """A measurement that is not valid, or undecided, did not fail: it says nothing."""
+    if code == EXIT_OK:
+        return f"pass: {verdict}"
+    if code != EXIT_INVALID:
+        return f"FAIL ({code}): {verdict}"
+    for word in ("undecided", "not valid"):
+        if verdict.startswith(word):
+            return f"{word} ({code}){verdict.removeprefix(word)}"
+    return f"not valid ({code}): {verdict}"
+
+
 def run_verdict(rows):
     """(exit code, words) of a single test."""
     bad = [r for r in rows if not r["valid"]]
     if bad:
-        return bad[0]["exit_code"], bad[0]["invalid_reason"]
+        reason = bad[0]["invalid_reason"]
+        return bad[0]["exit_code"], f"not valid, as {reason}" if reason.startswith(FAULT_MADE) else reason
     words = []
     for row in rows:
         if "sent" in row:

@@ -21,6 +21,7 @@ TO_HOST, TO_GUEST = "guest-to-host", "host-to-guest"
 IPERF_MIN_WINDOW_BYTES = 4096
 # Doubled by the kernel it holds 369 datagrams of 1024 bytes: below the NIC's queue, and four times the default.
 BIDIR_WINDOW_BYTES = 2 * 212992
+FAULT_MADE = "a fault was made"
 # The guest's own periods without a word: its row interval and its drain.
 GUEST_QUIET_KEYS = ("interval", "drain")
 
@@ -139,10 +140,11 @@ def run_test(lab, test, on_line=None):
     """Run one test in the lab and return its rows: one, or two for a bidirectional test."""
     server = lab.start_server()
     busy = peer.BusyClient(lab.server_netns, lab.server_ip) if test.busy else None
+    made = [faults.Made(fault) for fault in test.faults]
     try:
         before = lab.snapshot()
         with VM(_vm_spec(test, lab)) as vm:
-            timers = [t for fault in test.faults for t in faults.timers(fault, lab, vm)]
+            timers = [t for one in made for t in faults.timers(one, lab, vm, on_line or (lambda _: None))]
             stalled_s = sum(f.duration_s or 0 for f in test.faults)
             boot_s = EFI_BOOT_S if test.vm.boot == "efi" else BOOT_S
             limit_s = boot_s + test.omit_s + test.time_s + stalled_s + vm.spec.silence_s + AFTER_S
@@ -155,7 +157,7 @@ def run_test(lab, test, on_line=None):
             busy.stop()
     if test.faults or test.busy or result.code:
         server.stop()
-    return _rows(lab, test, result, counters.delta(before, after), server.result(), causes)
+    return _rows(lab, test, result, counters.delta(before, after), server.result(), causes, made)
 
 
 def _number(text):
@@ -172,15 +174,16 @@ def _settle(lab):
         time.sleep(0.05)
 
 
-def _rows(lab, test, result, delta, server_json, causes):
+def _rows(lab, test, result, delta, server_json, causes, made):
     directions = [TO_GUEST] if test.reverse else [TO_HOST, TO_GUEST] if test.bidir else [TO_HOST]
     rows = []
     for direction in directions:
         row = _base_row(test, direction, result, server_json)
+        row["faults"] = [one.row() for one in made]
         if _has_sums(test, direction, result.report):
             fill = _fill_datagrams if test.protocol == "udp" else _fill_stream
             fill(row, lab, test, direction, result.report, delta)
-        _judge(row, test, result, causes)
+        _judge(row, test, result, causes, made)
         rows.append(row)
     return rows
 
@@ -247,7 +250,7 @@ def _fill_datagrams(row, lab, test, direction, report, delta):
     guest = report.get("sluice", {})
     counts = _whole_test(direction, guest.get("udp", {}), sent, received)
     to = lab.spec.to
-    pauses = sum(f.name == "pause" for f in test.faults)
+    pauses = sum(f["name"] == "pause" and f["began_s"] is not None for f in row["faults"])
     if direction == TO_HOST:
         messages = lab.dhcp.messages() if lab.dhcp else 0  # read in any case, for the next row to start from 0
         others = test.streams + (messages if to == "ext" else 0)
@@ -270,16 +273,19 @@ def _fill_stream(row, lab, test, direction, report, delta):
     row["nic_dropped"] = counters.qdisc(delta[netns]["qdiscs"], device)["drops"] if lab.spec.to == "ext" else 0
 
 
-def _judge(row, test, result, causes):
+def _judge(row, test, result, causes, made):
     """Whether the figures may be believed, and the exit code that goes with the row."""
-    spoiling = [f for f in test.faults if f.spoils]
+    missing = [one.missing for one in made if one.missing]
+    spoiling = [one.fault for one in made if one.fault.spoils]
     code, reason = EXIT_OK, None
     if result.code:
         code, reason = result.code, "; ".join([result.reason, *causes])
     elif not _has_sums(test, row["direction"], result.report):
         code, reason = EXIT_INVALID, "the guest ended without a report"
+    elif missing:
+        code, reason = EXIT_INVALID, missing[0]
     elif spoiling:
-        code, reason = EXIT_INVALID, str(spoiling[0])
+        code, reason = EXIT_INVALID, _spoiled(row, spoiling)
     elif not row["ledger_ok"]:
         code, reason = EXIT_DRIVER, "the guest's ledger does not balance"
     elif _policy(row) == "threshold" and (row["unexpected_full"] or row["requeues"]):
@@ -291,6 +297,12 @@ def _judge(row, test, result, causes):
     row["exit_code"] = code
     if code:
         row["valid"], row["invalid_reason"] = False, reason
+
+
+def _spoiled(row, faults_made):
+    lost = row.get("unaccounted", 0)
+    while_it = f"; {lost} lost while it lasted" if lost > 0 else ""
+    return f"{FAULT_MADE}: {', '.join(map(str, faults_made))}; the guest went on{while_it}"
 
 
 def _policy(row):

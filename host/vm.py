@@ -144,6 +144,11 @@ class VM:
         return self._process.pid
 
     @property
+    def since_first_line_s(self):
+        """None before the guest's first line."""
+        return None if self._first_line_s is None else time.monotonic() - self._started - self._first_line_s
+
+    @property
     def qemu_said(self):
         """QEMU's own words so far, as wait() collected them."""
         return self._stderr.decode("utf-8", "replace")
@@ -207,7 +212,7 @@ class VM:
                 selector.register(stream, selectors.EVENT_READ)
             while selector.get_map():
                 now = time.monotonic()
-                since_first = None if self._first_line_s is None else now - self._started - self._first_line_s
+                since_first = self.since_first_line_s
                 while pending and since_first is not None and since_first >= pending[0][0]:
                     pending.pop(0)[1]()
                 if poll:
