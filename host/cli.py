@@ -128,7 +128,7 @@ def _measure(args, accelerator, lab, say):
     test = base_test(args, accelerator)
     if args.command == "demo":
         rows = demo.run(lab, replace(test, time_s=args.time), lambda title: say(f"\n{title}"), on_line)
-        return rows, *demo.verdict(rows)
+        return rows, *demo.verdict(rows, options.bits_per_second(args.link))
     rows = run_test(lab, run_options(test, args), on_line)
     return rows, *report.run_verdict(rows)
 

@@ -14,6 +14,7 @@ KIB = 1024
 UDP_SIZE, TCP_SIZE = (16, 65507), (1, 1048576)
 SNDBUF = (4096, 1 << 30)
 MTU_MAX_BYTES = 65521  # of a tap: 64 KiB less an Ethernet header
+LINK_RATE = re.compile(r"(\d+(?:\.\d+)?)([kmg]?)bit")
 GUEST_KEY = re.compile(r"[a-z0-9_.]+=\S*\Z")
 # Words of the guest that the lab and the accounts must know too.
 NOT_GUEST_WORDS = {
@@ -84,13 +85,23 @@ def rate(text):
     return text
 
 
-def link(text):
-    """What tc takes, or none."""
-    if text == "none":
-        return None
-    if not re.fullmatch(r"\d+(\.\d+)?[kmg]?bit", text.lower()) or float(re.match(r"[\d.]+", text)[0]) <= 0:
-        raise _bad(text, "a rate such as 100mbit or 1gbit, or none")
-    return text.lower()
+def link(none):
+    """What tc takes; with none also that word, for None."""
+
+    def parse(text):
+        if none and text == "none":
+            return None
+        if not LINK_RATE.fullmatch(text.lower()) or bits_per_second(text) <= 0:
+            raise _bad(text, "a rate such as 100mbit or 1gbit" + (", or none" if none else ""))
+        return text.lower()
+
+    return parse
+
+
+def bits_per_second(text):
+    """Of a rate for tc."""
+    match = LINK_RATE.fullmatch(text.lower())
+    return float(match[1]) * {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}[match[2]]
 
 
 def guest_word(text):
@@ -109,14 +120,15 @@ def fault(text):
         raise _bad(text, str(e)) from None
 
 
-def _add_lab(p, server=True):
-    """server: whether there is an iperf3 server."""
+def _add_lab(p, choose_server=True, unshaped=True):
+    """choose_server: there is an iperf3 server, and its place is a choice. unshaped: the NIC may have no limit."""
     g = p.add_argument_group("the path")
-    g.add_argument("--link", type=link, default="100mbit", metavar="RATE",
-                   help="rate of the NIC, e.g. 100mbit, or none for no shaping (default: %(default)s)")  # fmt: skip
+    g.add_argument("--link", type=link(none=unshaped), default="100mbit", metavar="RATE",
+                   help="rate of the NIC, e.g. 100mbit" + ", or none for no shaping" * unshaped
+                   + " (default: %(default)s)")  # fmt: skip
     g.add_argument("--queue", type=integer(1, 1000000, "packets"), default=1000, metavar="PKTS",
                    help="length of the NIC's queue in packets (default: %(default)s)")  # fmt: skip
-    if server:
+    if choose_server:
         g.add_argument("--to", choices=("ext", "host"), default="ext",
                        help="where the iperf3 server is: behind the NIC, or on the bridge (default: %(default)s)")  # fmt: skip
     else:
@@ -127,9 +139,11 @@ def _add_lab(p, server=True):
                    help="how the guest gets its address (default: %(default)s)")  # fmt: skip
 
 
-def _add_vm(p):
+def _add_vm(p, unlimited=True):
+    """unlimited: the tap may have no limit."""
     g = p.add_argument_group("the virtual machine")
-    g.add_argument("--sndbuf", type=size(*SNDBUF, none=True), default=DEFAULT_SNDBUF_BYTES, metavar="BYTES|none",
+    g.add_argument("--sndbuf", type=size(*SNDBUF, none=unlimited), default=DEFAULT_SNDBUF_BYTES,
+                   metavar="BYTES" + "|none" * unlimited,
                    help="limit of the tap's send buffer (default: %(default)s)")  # fmt: skip
     g.add_argument("--accel", choices=("auto", "kvm", "tcg"), default="auto",
                    help="auto: KVM when /dev/kvm is usable, else TCG (default: %(default)s)")  # fmt: skip
@@ -180,7 +194,7 @@ def _add_reproduce(commands):
         _add_output(p)
         p.set_defaults(boot=vm.BOOT_PVH, machine="q35")
         if name == "sndbuf":
-            p.add_argument("--link", type=link, default="100mbit", metavar="RATE",
+            p.add_argument("--link", type=link(none=False), default="100mbit", metavar="RATE",
                            help="rate of the NIC (default: %(default)s)")  # fmt: skip
             p.add_argument("--queue", type=integer(1, 1000000, "packets"), default=1000, metavar="PKTS",
                            help="length of the NIC's queue in packets (default: %(default)s)")  # fmt: skip
@@ -208,8 +222,8 @@ def parser():
                                description="UDP without and with the tap's send buffer limit, then TCP.")  # fmt: skip
     demo.add_argument("--time", type=seconds(0.5, 3600), default=5.0, metavar="S",
                       help="seconds of each row (default: %(default)g)")  # fmt: skip
-    _add_lab(demo)
-    _add_vm(demo)
+    _add_lab(demo, choose_server=False, unshaped=False)
+    _add_vm(demo, unlimited=False)
     _add_output(demo)
     run = commands.add_parser("run", help="one test", description="Run one test and account for every packet.")
     run.add_argument("test", choices=("udp", "tcp"))
@@ -223,7 +237,7 @@ def parser():
                                 "port 7 by UDP or TCP. Its address, and the command that enters its network, are "
                                 "printed.")  # fmt: skip
     serve.add_argument("--time", type=seconds(0.1, 86400), metavar="S", help="end after S seconds (default: at Ctrl-C)")
-    _add_lab(serve, server=False)
+    _add_lab(serve, choose_server=False)
     _add_vm(serve)
     serve.add_argument("--verbose", action="store_true", help="show every command that is run")
     serve.set_defaults(json=None)
@@ -239,7 +253,7 @@ def parser():
     conform.add_argument("only", nargs="*", metavar="WORD", help="only the cases whose name contains one of these")
     lab = commands.add_parser("lab", help="build the network and run a command, or a shell, in it",
                               description="Build the network and run a command, or a shell, in it.")  # fmt: skip
-    _add_lab(lab, server=False)
+    _add_lab(lab, choose_server=False)
     lab.add_argument("--verbose", action="store_true", help="show every command that is run")
     lab.add_argument("argv", nargs="*", metavar="COMMAND", help="after --, what to run (default: a shell)")
     return top

@@ -34,6 +34,7 @@ def test_demo_as_text(sluice, image):
     assert any("1.00" in line and "tx" in line for line in lines)
 
 
+LINK = 100e6
 ROWS = [
     {"valid": True, "sent": 800000, "received": 57000, "nic_dropped": 743000, "receiver_dropped": 0,
      "sndbuf_bytes": None, "sent_bits_per_second": 1.3e9, "waited_percent": 40.0},
@@ -57,12 +58,25 @@ def _with(number, **changes):
         (_with(1, receiver_dropped=9, received=56991), EXIT_INVALID, "rmem_max"),
         (_with(1, receiver_dropped=9, received=56991, server_cpu_percent=97.0), EXIT_INVALID, "CPU was busy"),
         (_with(1, valid=False, exit_code=EXIT_DRIVER, invalid_reason="ledger"), EXIT_DRIVER, "ledger"),
+        (_with(0, nic_dropped=0, received=800000, sent_bits_per_second=80e6), EXIT_INVALID, "use a slower --link"),
         (_with(0, valid=False, exit_code=EXIT_INVALID, invalid_reason="5 datagrams"), EXIT_INVALID, "5 datagrams"),
     ],
 )
 def test_verdict(rows, code, words):
-    got, text = demo.verdict(rows)
+    got, text = demo.verdict(rows, LINK)
     assert got == code and words in text
+
+
+@pytest.mark.parametrize("rate, near", [(94e6, True), (50e6, False)])
+def test_the_nics_rate_is_named_when_it_was_reached(rate, near):
+    _, text = demo.verdict(_with(1, sent_bits_per_second=rate), LINK)
+    assert ("at the NIC's rate" in text) == near and f"({rate / 1e6:.1f} Mbit/s)" in text
+
+
+def test_nothing_overflowed():
+    """A guest that is slower than the link shows nothing, and praise would be a lie."""
+    code, text = demo.verdict(_with(0, nic_dropped=0, received=800000, sent_bits_per_second=224.6e6), 1e9)
+    assert code == EXIT_INVALID and text.startswith("undecided: ") and "no faster than the link of 1000 Mbit/s takes" in text
 
 
 def test_receiver_loss_is_tried_again(monkeypatch):
