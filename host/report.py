@@ -84,7 +84,7 @@ def _name(row):
     if row["test"] == "udp":
         name += f" {row['size_bytes']}"
     if row["direction"] != TO_HOST:
-        name += " to guest"
+        return f"{name} to guest"
     return f"{name}, {sndbuf_words(row['sndbuf_bytes'])}"
 
 
@@ -97,7 +97,7 @@ def datagram_table(rows):
         body.append([
             _name(row), str(row["sent"]), _mbits(row["sent_bits_per_second"]), str(row["received"]),
             _mbits(row["received_bits_per_second"]), f"{lost} ({percent:.1f} %)" if lost else "0",
-            f"{row['waited_percent']:.0f} %", where_lost(row),
+            "-" if row["waited_percent"] is None else f"{row['waited_percent']:.0f} %", where_lost(row),
         ])  # fmt: skip
     return layout(header, body)
 

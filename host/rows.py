@@ -189,19 +189,21 @@ def _rows(lab, test, result, delta, server_json, causes, made):
 
 
 def _base_row(test, direction, result, server_json):
+    """Towards the guest its own wait, and the tap's limit of what it sends, are none of the row's."""
     guest = (result.report or {}).get("sluice", {})
     row = {
         "test": test.protocol,
         "direction": direction,
         "label": test.label,
         "size_bytes": test.payload_bytes,
-        "sndbuf_bytes": test.sndbuf_bytes,
+        "sndbuf_bytes": test.sndbuf_bytes if direction == TO_HOST else None,
         "seconds": test.time_s,
         "omit_seconds": test.omit_s,
         "exit_code": result.code,
     }
     udp = guest.get("udp", {})
-    row["waited_percent"] = _waited_percent(udp, guest, test)
+    waits = direction == TO_HOST and test.protocol == "udp"
+    row["waited_percent"] = _waited_percent(udp, guest, test) if waits else None
     for ours, theirs in (
         ("tx_stops", "stops"),
         ("tx_wakes", "wakes"),
