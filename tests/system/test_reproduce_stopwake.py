@@ -77,7 +77,7 @@ def _set(found, device, policy, values, key="bits_per_second"):
         ("model", "wake-on-one", "requeues", [10], EXIT_THRESHOLD, "requeues only 10"),
         ("model", "drop", "drops", [0], EXIT_THRESHOLD, "drops nothing"),
         ("model", "no-recheck", "stalls", [0], EXIT_THRESHOLD, "never stalls"),
-        ("qemu", "threshold", "bits_per_second", [9.6e8] * 5, EXIT_OK, "96 %"),
+        ("qemu", "threshold", "bits_per_second", [9.6e8] * 5, EXIT_OK, "threshold ran at 96.0 % or more"),
         ("qemu", "threshold", "bits_per_second", [9e8, 9e8, 9e8, 9e8, 1.1e9], EXIT_INVALID, "differ too much"),
         ("qemu", "threshold", "bits_per_second", [9e8] * 5, EXIT_THRESHOLD, "slower than it may be"),
         ("qemu", "threshold", "stops", [0] * 5, EXIT_INVALID, "the ring was never full"),
@@ -89,6 +89,16 @@ def test_verdict(device, policy, key, values, code, words):
     _set(found, device, policy, values, key)
     outcome = stopwake._outcome(found)
     assert outcome.code == code and words in outcome.verdict, outcome
+
+
+def test_undecided_claims_nothing():
+    """A median just below the limit is not shown as the limit, and no sentence says that it was reached."""
+    found = copy.deepcopy(_rows())
+    _set(found, "qemu", "threshold", [9.486e8] * 4 + [1.1e9])
+    outcome = stopwake._outcome(found)
+    assert outcome.code == EXIT_INVALID and outcome.decision == "undecided", outcome
+    assert "94.8 % of the best, and the limit is 95.0 %" in outcome.verdict, outcome
+    assert "or more of the fastest" not in outcome.verdict, outcome
 
 
 @pytest.mark.parametrize(
