@@ -12,6 +12,7 @@ import accel
 import conform
 import demo
 import options
+import output
 import pcap
 import plot
 import report
@@ -40,7 +41,7 @@ def outside(args, argv):
     """Checks that need no namespace come first, so that their message is the only thing that happens."""
     if os.path.realpath(ROOT).startswith("/run/"):
         raise SluiceError(EXIT_PEER, f"{ROOT} is below /run, which a private one will hide: move the checkout")
-    fds, capture = [], None
+    results = []
     if args.command != "lab":
         _require_image(DISK if getattr(args, "boot", None) == BOOT_EFI else ELF)
         if args.command == "conform":
@@ -48,27 +49,35 @@ def outside(args, argv):
         if args.command == "reproduce" and args.report == "stopwake":
             _require_image(MODEL)
         accel.choose(args.accel)
-        if args.json and args.json != "-":
-            fds.append(_open_output("--json", args.json, JSON_FD_VARIABLE))
-        if args.command == "run" and args.pcap:
-            capture = pcap.Capture(_open_output("--pcap", args.pcap, PCAP_FD_VARIABLE), args.pcap)
-            os.environ[PCAP_FD_VARIABLE] = str(capture.fd)
-            fds.append(capture.fd)
-        if args.command == "reproduce" and args.plot:
-            plot.check(args.plot)
-            fds.append(_open_output("--plot", args.plot, PLOT_FD_VARIABLE))
-    code = sandbox.enter([sys.executable, "-B", sys.argv[0], *argv], fds)
-    return capture.finish(code) if capture else code
-
-
-def _open_output(option, path, variable):
-    """Opened here: inside, the path may lie below the private /run. Inside it is reached by its number."""
+        results = _open_results(args)
+    code = EXIT_PEER
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    except OSError as e:
-        raise SluiceError(EXIT_USAGE, f"argument {option}: cannot write {path}: {e.strerror}") from None
-    os.environ[variable] = str(fd)
-    return fd
+        code = sandbox.enter([sys.executable, "-B", sys.argv[0], *argv], [result.fd for result in results])
+    finally:
+        for result in results:
+            code = result.finish(code)
+    return code
+
+
+def _open_results(args):
+    """Opened here: inside, a path may lie below the private /run. Inside they are reached by their numbers."""
+    kinds = (
+        ("--json", JSON_FD_VARIABLE, output.Result),
+        ("--plot", PLOT_FD_VARIABLE, output.Result),
+        ("--pcap", PCAP_FD_VARIABLE, pcap.Capture),
+    )
+    named = [(option, getattr(args, option[2:], None), *rest) for option, *rest in kinds]
+    named = [result for result in named if result[1] and result[1] != "-"]
+    if getattr(args, "plot", None):
+        plot.check(args.plot)
+    output.refuse_same([result[:2] for result in named])
+    for option, path, _, _ in named:
+        output.check(option, path)
+    opened = []
+    for option, path, variable, kind in named:
+        opened.append(kind(option, path))
+        os.environ[variable] = str(opened[-1].fd)
+    return opened
 
 
 def _require_image(path):
@@ -94,11 +103,9 @@ def inside(args):
         return conform.main(args)
     out = sys.stderr if args.json == "-" else sys.stdout
 
-    def say(line=""):
-        print(line, file=out, flush=True)
-
+    say = output.printer(out)
     if args.command == "reproduce":
-        return reproduce.run(args, ELF, out, _write_json, _inherited_path(PLOT_FD_VARIABLE))
+        return reproduce.run(args, ELF, say, _write_json, _inherited_path(PLOT_FD_VARIABLE))
 
     accelerator, why = accel.choose(args.accel)
     if args.command == "serve":
@@ -107,30 +114,34 @@ def inside(args):
     rows = []
     try:
         with Lab(lab_spec(args)) as lab:
-            rows, code, verdict = _measure(args, accelerator, lab, say)
+            code, verdict = _measure(args, accelerator, lab, say, rows)
     except SluiceError as e:
         code, verdict = e.code, str(e)
     except KeyboardInterrupt:
         code, verdict = EXIT_INTERRUPTED, "interrupted"
-    for line in report.tables(rows):
+    for line in report.tables(rows, verdict):
         say(line)
-    say()
-    say(report.last_line(code, verdict))
     if args.json:
         _write_json(args.json, report.json_object(report.host_facts(accelerator), rows, verdict, code))
+    if code == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
+    say()
+    say(report.last_line(code, verdict))
     return code
 
 
-def _measure(args, accelerator, lab, say):
+def _measure(args, accelerator, lab, say, rows):
+    """Appends each row as soon as it is there; returns (exit code, verdict)."""
     def on_line(line):
         say(f"  {line}")
 
     test = base_test(args, accelerator)
     if args.command == "demo":
-        rows = demo.run(lab, replace(test, time_s=args.time), lambda title: say(f"\n{title}"), on_line)
-        return rows, *demo.verdict(rows, options.bits_per_second(args.link))
-    rows = run_test(lab, run_options(test, args), on_line)
-    return rows, *report.run_verdict(rows)
+        for row in demo.run(lab, replace(test, time_s=args.time), lambda title: say(f"\n{title}"), on_line):
+            rows.append(row)
+        return demo.verdict(rows, options.bits_per_second(args.link))
+    rows += run_test(lab, run_options(test, args), on_line)
+    return report.run_verdict(rows)
 
 
 def _run_lab(args):
@@ -199,10 +210,9 @@ def run_options(test, args):
 
 
 def _write_json(where, value):
+    """To a file only when there is something new: an older result outlives a Ctrl-C before the first row."""
     text = json.dumps(value, indent=2) + "\n"
     if where == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return
-    with os.fdopen(int(os.environ[JSON_FD_VARIABLE]), "w", encoding="utf-8") as f:
-        f.write(text)
+        output.write(sys.stdout, text)
+    elif value["rows"] or not value["interrupted"]:
+        os.write(int(os.environ[JSON_FD_VARIABLE]), text.encode())

@@ -20,6 +20,7 @@ import time
 from dataclasses import dataclass
 
 import accel
+import output
 import report
 import sandbox
 import shell
@@ -270,17 +271,15 @@ def main(args):
     accelerator, why = accel.choose(args.accel)
     out = sys.stderr if args.json == "-" else sys.stdout
 
-    def say(line):
-        print(line, file=out, flush=True)
-
+    say = output.printer(out)
     say(f"accelerator: {why}" + ("; no vectors, so the driver polls" if accelerator == "tcg" else ""))
     rows, code, verdict = run(accelerator, say, tuple(args.only))
-    say(f"{'pass' if code == EXIT_OK else f'FAIL ({code})'}: {verdict}")
+    say(report.last_line(code, verdict))
     if args.json:
         whole = report.json_object(report.host_facts(accelerator), rows, verdict, code)
         text = json.dumps(whole, indent=2)
         if args.json == "-":
-            print(text)
+            output.write(sys.stdout, text + "\n")
         else:
             with open(args.json, "w", encoding="utf-8") as file:
                 file.write(text + "\n")

@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 from errors import EXIT_INVALID, EXIT_OK, EXIT_THRESHOLD
-from report import MEGA
+from report import MEGA, row_name
 from rows import run_test
 from sandbox import kernel_limit
 
@@ -15,7 +15,7 @@ NEAR_RATE = 0.85  # payload over the NIC's rate: headers and gaps take 6 %, of t
 
 
 def run(lab, base, announce, on_line):
-    """Returns the rows: UDP without a limit, UDP with it, TCP. Stops at the first that is not valid.
+    """Gives the rows, one by one: UDP without a limit, UDP with it, TCP. Stops at the first that is not valid.
 
     The row with the limit is repeated when the receiver's socket overflowed: that is neither the guest's nor the
     NIC's doing, and a busy core is enough to cause it.
@@ -27,24 +27,22 @@ def run(lab, base, announce, on_line):
         (f"UDP, as fast as it goes, tap with sndbuf={limit}", replace(udp, sndbuf_bytes=limit), LIMITED_TRIES),
         (f"TCP, tap with sndbuf={limit}", replace(base, protocol="tcp", sndbuf_bytes=limit), 1),
     ]
-    rows = []
     for title, test, tries in plan:
         for attempt in range(tries):
             announce(title + (f" (again, {attempt + 1} of {tries})" if attempt else ""))
             row = run_test(lab, test, on_line)[0]
             if not (row["valid"] and row.get("receiver_dropped")):
                 break
-        rows.append(row)
+        yield row
         if not row["valid"]:
             break
-    return rows
 
 
 def verdict(rows, link):
     """(exit code, words). link: the NIC's rate in bits/s."""
     for row in rows:
         if not row["valid"]:
-            return row["exit_code"], f"not valid: {row['invalid_reason']}"
+            return row["exit_code"], f"not valid: {row_name(row)}: {row['invalid_reason']}"
     unlimited, limited, stream = rows
     if limited["nic_dropped"]:
         return EXIT_THRESHOLD, (

@@ -6,6 +6,7 @@ import re
 import sys
 
 import faults
+import output
 import vm
 from errors import EXIT_USAGE
 from rows import Test
@@ -31,6 +32,9 @@ _suffix = {"": 1, "k": KIB, "m": KIB**2, "g": KIB**3}
 
 
 class Parser(argparse.ArgumentParser):
+    def print_help(self, file=None):
+        output.write(file or sys.stdout, self.format_help())
+
     def error(self, message):
         print(f"sluice: {message} (`{self.prog} --help` lists what there is)", file=sys.stderr)
         sys.exit(EXIT_USAGE)

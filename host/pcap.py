@@ -11,12 +11,13 @@ Every write to the file is of whole records, so that the file is valid at any mo
 
 import os
 import signal
+import stat
 import struct
 import subprocess
 import sys
 
 import shell
-from errors import EXIT_PEER
+from errors import EXIT_PEER, EXIT_USAGE, SluiceError
 from lab import GUEST_MAC
 
 MAGIC = 0xA1B2C3D4
@@ -73,17 +74,24 @@ class Stripper:
 class Capture:
     """Such a process, writing to an open file. fd: where QEMU's dump goes."""
 
-    def __init__(self, file_fd, path):
-        self._path = path
+    def __init__(self, option, path):
+        self._path, self._new = path, not os.path.exists(path)
+        try:
+            file_fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        except OSError as e:
+            raise SluiceError(EXIT_USAGE, f"argument {option}: cannot write {path}: {e.strerror}") from None
         read, self.fd = os.pipe()
         argv = [sys.executable, "-B", os.path.abspath(__file__), GUEST_MAC]
         self._process = shell.start(argv, stdin=read, stdout=file_fd, stderr=subprocess.PIPE)
         os.close(read)
+        os.close(file_fd)
 
     def finish(self, code):
         """Wait until all is in the file. Returns the exit code of the command, which was code so far."""
         os.close(self.fd)
         words = self._process.communicate()[1].decode("utf-8", "replace").strip().splitlines()
+        if self._new and os.path.isfile(self._path) and os.path.getsize(self._path) == 0:
+            os.unlink(self._path)
         if self._process.returncode == 0:
             return code
         reason = words[-1] if words else f"exit status {self._process.returncode}"
@@ -102,11 +110,14 @@ def main(mac):
     and the exit code is 1 with the reason on standard error."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the end of the pipe is the end
         signal.signal(number, signal.SIG_IGN)
-    stripper, failure = Stripper(bytes.fromhex(mac.replace(":", ""))), None
+    stripper, failure, fresh = Stripper(bytes.fromhex(mac.replace(":", ""))), None, True
     while piece := os.read(0, CHUNK_BYTES):
         if failure:
             continue
         try:
+            if fresh and stat.S_ISREG(os.fstat(1).st_mode):
+                os.ftruncate(1, 0)  # an older capture lives until there is a new one
+            fresh = False
             _write_all(1, stripper.feed(piece))
         except OSError as e:
             failure = e.strerror

@@ -4,7 +4,7 @@
 import os
 import subprocess
 
-from errors import EXIT_INVALID, EXIT_OK
+from errors import EXIT_INTERRUPTED, EXIT_INVALID, EXIT_OK
 from rows import FAULT_MADE, TO_HOST
 
 MEGA = 1e6
@@ -38,7 +38,14 @@ def host_facts(accelerator):
 
 
 def json_object(host, rows, verdict, code):
-    return {"host": host, "rows": rows, "verdict": verdict, "ok": code == 0, "exit_code": code}
+    return {
+        "host": host,
+        "rows": rows,
+        "verdict": verdict,
+        "ok": code == EXIT_OK,
+        "exit_code": code,
+        "interrupted": code == EXIT_INTERRUPTED,
+    }
 
 
 def sndbuf_words(sndbuf):
@@ -79,7 +86,7 @@ def layout(header, body):
     return lines
 
 
-def _name(row):
+def row_name(row):
     name = row["test"].upper()
     if row["test"] == "udp":
         name += f" {row['size_bytes']}"
@@ -95,7 +102,7 @@ def datagram_table(rows):
         lost = row["sent"] - row["received"]
         percent = 100.0 * lost / row["sent"] if row["sent"] else 0.0
         body.append([
-            _name(row), str(row["sent"]), _mbits(row["sent_bits_per_second"]), str(row["received"]),
+            row_name(row), str(row["sent"]), _mbits(row["sent_bits_per_second"]), str(row["received"]),
             _mbits(row["received_bits_per_second"]), f"{lost} ({percent:.1f} %)" if lost else "0",
             "-" if row["waited_percent"] is None else f"{row['waited_percent']:.0f} %", where_lost(row),
         ])  # fmt: skip
@@ -105,14 +112,15 @@ def datagram_table(rows):
 def stream_table(rows):
     header = ["", "Mbit/s", "retransmits", "NIC drops", "stops", ""]
     body = [
-        [_name(r), _mbits(r["bits_per_second"]), str(r["retransmits"]), str(r["nic_dropped"]), str(r["tx_stops"]), ""]
+        [row_name(r), _mbits(r["bits_per_second"]), str(r["retransmits"]), str(r["nic_dropped"]), str(r["tx_stops"]), ""]
         for r in rows
     ]
     return layout(header, body)
 
 
-def tables(rows):
-    """Lines of text: one table of the datagram rows, one of the stream rows, then what is wrong with a row."""
+def tables(rows, verdict):
+    """Lines of text: one table of the datagram rows, one of the stream rows, then what is wrong with a row and not said
+    by the verdict, which follows."""
     lines = []
     datagrams = [r for r in rows if "sent" in r]
     streams = [r for r in rows if "bits_per_second" in r]
@@ -120,8 +128,8 @@ def tables(rows):
         if some:
             lines += ["", *table(some)]
     for row in rows:
-        if not row["valid"]:
-            lines += ["", f"not valid: {_name(row)}: {row['invalid_reason']}"]
+        if not row["valid"] and row["invalid_reason"] not in verdict:
+            lines += ["", f"not valid: {row_name(row)}: {row['invalid_reason']}"]
     return lines
 
 
@@ -142,7 +150,9 @@ def run_verdict(rows):
     bad = [r for r in rows if not r["valid"]]
     if bad:
         reason = bad[0]["invalid_reason"]
-        return bad[0]["exit_code"], f"not valid, as {reason}" if reason.startswith(FAULT_MADE) else reason
+        if reason.startswith(FAULT_MADE):
+            return bad[0]["exit_code"], f"not valid, as {reason}"
+        return bad[0]["exit_code"], reason if len(rows) == 1 else f"{row_name(bad[0])}: {reason}"
     words = []
     for row in rows:
         if "sent" in row:

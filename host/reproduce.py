@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What `sluice reproduce` does for each of the three field reports: live rows, table, verdict, JSON, picture.
 
-A report is a module with `run(context)`, which returns an Outcome.
+A report is a module with `run(context)`, which returns an Outcome, and `table(rows)`, for what was finished when
+something ended it before.
 """
 
 import importlib
@@ -12,9 +13,10 @@ from dataclasses import dataclass, field
 
 import accel
 import options
+import output
 import plot
 import report
-from errors import EXIT_INVALID, EXIT_OK, SluiceError
+from errors import EXIT_INTERRUPTED, EXIT_INVALID, SluiceError
 from vm import VmSpec
 
 
@@ -25,7 +27,7 @@ class Outcome:
     rows: list = field(default_factory=list)
     code: int = EXIT_INVALID
     decision: str = "undecided"
-    verdict: str = "interrupted"
+    verdict: str = ""
     tables: list = field(default_factory=list)
     notes: list = field(default_factory=list)
     picture: plot.Picture | None = None
@@ -33,41 +35,54 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Context:
-    """What a report is given. live: prints one row on standard error as soon as it is there."""
+    """What a report is given. rows: those that are finished."""
 
     args: object
     accelerator: str
     vm: VmSpec
+    rows: list = field(default_factory=list)
 
     @property
     def quick(self):
         return self.args.quick
 
-    def live(self, line):
-        print(line, file=sys.stderr, flush=True)
+    def done(self, row, line):
+        """A row is there: keep it, and print it on standard error."""
+        self.rows.append(row)
+        output.printer(sys.stderr)(line)
 
 
-def run(args, kernel, out, write_json, plot_path):
+def run(args, kernel, say, write_json, plot_path):
     """Run one report and print it; returns the exit code."""
     accelerator, why = accel.choose(args.accel)
-    print(f"{args.report}: {options.REPORTS[args.report]}\naccelerator: {why}", file=out, flush=True)
+    say(f"{args.report}: {options.REPORTS[args.report]}\naccelerator: {why}")
     context = Context(args, accelerator, VmSpec(kernel=kernel, accel=accelerator))
+    module = importlib.import_module(f"reproduce_{args.report}")
     try:
-        outcome = importlib.import_module(f"reproduce_{args.report}").run(context)
+        outcome = module.run(context)
     except SluiceError as e:
-        outcome = Outcome(code=e.code, verdict=str(e))
+        outcome = _ended_early(context, module, e.code, "not measured", str(e))
+    except KeyboardInterrupt:
+        outcome = _ended_early(context, module, EXIT_INTERRUPTED, "interrupted", "interrupted")
     facts = report.host_facts(accelerator)
     for line in outcome.tables + [""] * bool(outcome.notes) + [f"note: {n}" for n in outcome.notes]:
-        print(line, file=out)
-    sign = "pass" if outcome.code == EXIT_OK else f"FAIL ({outcome.code})"
-    print(f"\n{sign}: {outcome.decision}: {outcome.verdict}", file=out, flush=True)
+        say(line)
     if args.json:
         whole = report.json_object(facts, outcome.rows, outcome.verdict, outcome.code)
         write_json(args.json, {"report": args.report, **whole, "decision": outcome.decision, "notes": outcome.notes})
+    if outcome.code == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
+    say()
+    say(report.last_line(outcome.code, f"{outcome.decision}: {outcome.verdict}"))
     if args.plot and outcome.picture:
         host = f"{facts['kernel']}, QEMU {facts['qemu']} {accelerator}, {facts['cpus']} CPUs"
         plot.draw(outcome.picture, plot_path, os.path.splitext(args.plot)[1], host)
     return outcome.code
+
+
+def _ended_early(context, module, code, decision, verdict):
+    tables = module.table(context.rows) if context.rows else []
+    return Outcome(rows=context.rows, code=code, decision=decision, verdict=verdict, tables=tables)
 
 
 def median(values):

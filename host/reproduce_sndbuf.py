@@ -66,7 +66,7 @@ class _Bench:
             if not (case == "sweep" and row["valid"] and _spoiled(row)):
                 break
         row["tries"] = attempt + 1
-        self._context.live(_words(row))
+        self._context.done(row, _words(row))
         return row
 
     def _try(self, lab, test, case):
@@ -165,7 +165,7 @@ def _words(row):
     )
 
 
-def _table(found):
+def table(found):
     header = ["", "sent", "Mbit/s", "received", "Mbit/s", "NIC drops", "receiver's", "incomplete", "unaccounted",
               "backlog", "admitted", "stops", "ring full", "blocked", "idle then", ""]  # fmt: skip
     body = []
@@ -185,7 +185,7 @@ def _table(found):
             str(row["tx_stops"]), f"{100 * min(row['ring_full_ns'] / run_ns, 1):.0f} %",
             f"{100 * min(row['blocked_ns'] / run_ns, 1):.0f} %", idle, "",
         ])  # fmt: skip
-    return report.layout(header, body)
+    return ["", *report.layout(header, body)]
 
 
 # ---- verdict ----
@@ -193,7 +193,7 @@ def _table(found):
 
 def _outcome(found, notes, lines, args):
     outcome = Outcome(rows=found, notes=notes)
-    outcome.tables = ["", *_table(found)] + [""] * bool(lines) + lines
+    outcome.tables = table(found) + [""] * bool(lines) + lines
     outcome.picture = _picture([r for r in found if r["case"] == "sweep" and r["valid"]], args)
     bad = [r for r in found if not r["valid"]]
     if bad:

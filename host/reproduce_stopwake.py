@@ -82,7 +82,7 @@ def _model_rows(context):
         row.update(link=None, round=None, bits_per_second=None, retransmits=None, busy_ns_per_megabyte=None,
                    host_cpu_ns_per_megabyte=None, valid=row["ledger_ok"], exit_code=EXIT_OK,
                    invalid_reason=None if row["ledger_ok"] else "the driver's ledger does not balance")  # fmt: skip
-        context.live(_words(row))
+        context.done(row, _words(row))
     return found
 
 
@@ -114,7 +114,7 @@ def _qemu_row(context, lab, policy, indirect, event_idx, seconds, number):
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     row["busy_ns_per_megabyte"] = (run_ns - idle_ns) / megabytes if megabytes else None
     row["host_cpu_ns_per_megabyte"] = cpu_s * 1e9 / megabytes if megabytes else None
-    context.live(_words(row))
+    context.done(row, _words(row))
     return row
 
 
@@ -169,7 +169,7 @@ def _total(some, key):
     return sum(row[key] or 0 for row in some)
 
 
-def _table(found):
+def table(found):
     header = ["", "link", "INDIRECT", "EVENT_IDX", "runs", "Mbit/s", "packets", "requeues", "drops", "retransm.",
               "stops", "wakes", "interrupts", "kicks", "busy us/MB", "stalls", ""]  # fmt: skip
     body = []
@@ -235,7 +235,7 @@ def missed(found):
 
 
 def _outcome(found):
-    outcome = Outcome(rows=found, tables=_table(found), picture=_picture(found))
+    outcome = Outcome(rows=found, tables=table(found), picture=_picture(found))
     invalid = [r for r in found if not r["valid"]]
     correct = [r for r in invalid if r["policy"] == CORRECT]
     faulty = [r for r in invalid if r not in correct]

@@ -43,7 +43,7 @@ def run(context):
     ]
     if args.only in (None, "native") or args.seed_fault:
         with VxlanLab(VxlanSpec()) as lab:
-            bench = _Native(lab, native_s, context.live)
+            bench = _Native(lab, native_s, context.done)
             found += _seeded(bench, notes) if args.seed_fault else _native_rows(bench, others, notes)
     if not args.seed_fault:
         found += _guest_rows(context, guest_s, others)
@@ -85,8 +85,8 @@ def _seeded(bench, notes):
 class _Native:
     """iperf3 in A, through the tunnel or beside it."""
 
-    def __init__(self, lab, seconds, live):
-        self.lab, self._seconds, self._live = lab, seconds, live
+    def __init__(self, lab, seconds, done):
+        self.lab, self._seconds, self._done = lab, seconds, done
 
     def row(self, path, gro, flows=FLOWS, pair=None, rps=False, nic_gro=False, seeded=False):
         lab = self.lab
@@ -102,7 +102,7 @@ class _Native:
         row["bits_per_second"] = sums["sum_received"]["bits_per_second"]
         row["retransmits"] = sums["sum_sent"]["retransmits"]
         _fill(row, delta, seeded)
-        self._live(_words(row))
+        self._done(row, _words(row))
         return row
 
 
@@ -166,7 +166,7 @@ def _guest_row(context, lab, test, path, gro, pair):
     row["bits_per_second"] = seen.get("bits_per_second", 0.0)
     row["retransmits"] = seen.get("retransmits", 0)
     _fill(row, delta)
-    context.live(_words(row))
+    context.done(row, _words(row))
     return row
 
 
@@ -264,7 +264,7 @@ def _groups(found):
     return groups
 
 
-def _table(found):
+def table(found):
     header = ["", "flows", "GRO", "RPS", "runs", "Gbit/s", "from", "to", "retransm.", "tunnel drops", "joined",
               "softnet drop", "squeeze", "busiest CPU", ""]  # fmt: skip
     body = []
@@ -302,7 +302,7 @@ def decide(on, off, dropped):
 
 
 def _outcome(found, notes, seeded):
-    outcome = Outcome(rows=found, tables=_table(found), notes=notes)
+    outcome = Outcome(rows=found, tables=table(found), notes=notes)
     native = [r for r in found if r["path"] == "tunnel" and r["sender"] == "native"]
     pairs = [r for r in native if r["pair"] is not None and r["rps"] == "off"]
     on, off = ([r["bits_per_second"] for r in pairs if r["gro"] == g] for g in ("on", "off"))

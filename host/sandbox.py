@@ -26,7 +26,7 @@ from errors import EXIT_PEER, SluiceError
 LIFE_FD_VARIABLE, OUTER_PID_VARIABLE = "SLUICE_LIFE_FD", "SLUICE_OUTER_PID"
 OWNER_VARIABLE = "SLUICE_OWNER"
 PR_SET_PDEATHSIG = 1
-INTERRUPT_GRACE_S = 2
+INTERRUPT_GRACE_S = 3  # to take the lab down and write down what was finished
 TUN = "/dev/net/tun"
 KERNEL_LIMITS = ("rmem_max", "wmem_max")
 _libc = ctypes.CDLL(None, use_errno=True)

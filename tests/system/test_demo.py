@@ -91,6 +91,6 @@ def test_receiver_loss_is_tried_again(monkeypatch):
         return [{"valid": True, "receiver_dropped": lost}]
 
     monkeypatch.setattr(demo, "run_test", run_test)
-    rows = demo.run(None, Test(sndbuf_bytes=1 << 20), lambda _: None, None)
+    rows = list(demo.run(None, Test(sndbuf_bytes=1 << 20), lambda _: None, None))
     assert asked == [("udp", None), ("udp", 1 << 20), ("udp", 1 << 20), ("tcp", 1 << 20)]
     assert [r["receiver_dropped"] for r in rows] == [1, 0, 0]
