@@ -2,16 +2,17 @@
 """KVM or TCG: whether /dev/kvm is there proves nothing, so it is opened and asked for a virtual machine.
 
 That still proves little where KVM runs without the CPU's help (paravirtual nesting): such a KVM creates machines and
-then emulates their instructions, as far as it knows them. So `auto` also wants vmx or svm among the CPU's flags.
+then emulates their instructions, as far as it knows them. So vmx or svm must be among the CPU's flags, too.
 """
 
 import fcntl
 import os
 
-from errors import EXIT_PEER, SluiceError
+from errors import EXIT_USAGE, SluiceError
 
 KVM_GET_API_VERSION, KVM_CREATE_VM = 0xAE00, 0xAE01
 KVM_API_VERSION = 12
+CPUINFO = "/proc/cpuinfo"
 
 
 def kvm_refusal():
@@ -33,7 +34,7 @@ def kvm_refusal():
 
 
 def _cpu_helps():
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
+    with open(CPUINFO, encoding="ascii", errors="replace") as f:
         flags = next((line.split() for line in f if line.startswith("flags")), [])
     return "vmx" in flags or "svm" in flags
 
@@ -43,10 +44,10 @@ def choose(wish):
     if wish == "tcg":
         return "tcg", "tcg (asked for)"
     refusal = kvm_refusal()
-    if wish == "auto" and refusal is None and not _cpu_helps():
+    if refusal is None and not _cpu_helps():
         refusal = "/dev/kvm is there, but the CPU has neither vmx nor svm"
     if refusal is None:
         return "kvm", "kvm"
     if wish == "kvm":
-        raise SluiceError(EXIT_PEER, f"--accel kvm: {refusal}; --accel tcg needs nothing of the machine")
+        raise SluiceError(EXIT_USAGE, f"argument --accel: 'kvm' cannot work here: {refusal}; use --accel tcg")
     return "tcg", f"tcg ({refusal})"

@@ -42,6 +42,8 @@ def outside(args, argv):
     if os.path.realpath(ROOT).startswith("/run/"):
         raise SluiceError(EXIT_PEER, f"{ROOT} is below /run, which a private one will hide: move the checkout")
     results = []
+    if args.command == "conform":
+        conform.check_words(args.only)
     if args.command != "lab":
         _require_image(DISK if getattr(args, "boot", None) == BOOT_EFI else ELF)
         if args.command == "conform":
@@ -110,7 +112,7 @@ def inside(args):
     accelerator, why = accel.choose(args.accel)
     if args.command == "serve":
         return _serve(args, accelerator, why, say)
-    say(f"accelerator: {why}; link {args.link or 'not shaped'}, queue {args.queue} packets, to {args.to}")
+    say(f"accelerator: {why}; {_link_words(args)}, to {args.to}")
     rows = []
     try:
         with Lab(lab_spec(args)) as lab:
@@ -156,11 +158,15 @@ def _run_lab(args):
 
 
 def _serve(args, accelerator, why, say):
-    say(f"accelerator: {why}; link {args.link or 'not shaped'}, queue {args.queue} packets")
+    say(f"accelerator: {why}; {_link_words(args)}")
     with Lab(lab_spec(args)):
         code, how = serve.run(base_test(args, accelerator), args.time, say)
-    say(how if code == EXIT_OK else f"FAIL ({code}): {how}")
+    say(how if code == EXIT_OK else report.last_line(code, how))
     return code
+
+
+def _link_words(args):
+    return f"link {args.link}, queue {args.queue} packets" if args.link else "link not shaped"
 
 
 def lab_spec(args):

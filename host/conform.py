@@ -24,7 +24,7 @@ import output
 import report
 import sandbox
 import shell
-from errors import EXIT_DRIVER, EXIT_INVALID, EXIT_OK, EXIT_PEER, SluiceError
+from errors import EXIT_DRIVER, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_OK, EXIT_PEER, EXIT_USAGE, SluiceError
 from lab import EXT_IP, GUEST_IP, GUEST_MAC, PREFIX, Lab, LabSpec
 from vm import MEMORY, REPORT_START, VmSpec, qemu_argv
 
@@ -228,9 +228,17 @@ def _run_case(case, accelerator):
     return _row(case, found, guest, output, _judge(case, found, guest, alive, output))
 
 
-def run(accelerator, say, only=()):
-    """All cases, or those whose name contains one of the words. Returns (rows, exit code, verdict)."""
-    rows = []
+def check_words(words):
+    """Raises SluiceError for a word that no case has in its name."""
+    for word in words:
+        if not any(word in case.name for case in CASES):
+            names = ", ".join(repr(case.name) for case in CASES)
+            raise SluiceError(EXIT_USAGE, f"argument WORD: {word!r} is none of: {names}")
+
+
+def run(accelerator, say, only, rows):
+    """All cases, or those whose name contains one of the words. Appends each to rows as soon as it is there; returns
+    (exit code, verdict)."""
     for case in CASES:
         if only and not any(word in case.name for word in only):
             continue
@@ -247,14 +255,14 @@ def run(accelerator, say, only=()):
             f"{len(row['violations'])} violated ({time.monotonic() - started:.1f} s)"
             + ("" if row["ok"] else f"\n     {row['reason']}"))  # fmt: skip
     if not rows:
-        return rows, EXIT_INVALID, "no such case: " + ", ".join(case.name for case in CASES)
+        return EXIT_INVALID, "undecided: none of the cases asked for can run here"
     clauses = {clause for row in rows for clause in row["clauses"]}
     violated = {violation["clause"] for row in rows for violation in row["violations"]}
     bad = [row["case"] for row in rows if not row["ok"]]
     words = f"{len(rows) - len(bad)} of {len(rows)} cases, {len(clauses)} clauses checked, {len(violated)} violated"
     if violated:
-        return rows, EXIT_DRIVER, f"{words}: {', '.join(sorted(violated))}"
-    return rows, EXIT_INVALID if bad else EXIT_OK, words + (f"; not as it should: {', '.join(bad)}" if bad else "")
+        return EXIT_DRIVER, f"{words}: {', '.join(sorted(violated))}"
+    return EXIT_INVALID if bad else EXIT_OK, words + (f"; not as it should: {', '.join(bad)}" if bad else "")
 
 
 def build():
@@ -273,9 +281,14 @@ def main(args):
 
     say = output.printer(out)
     say(f"accelerator: {why}" + ("; no vectors, so the driver polls" if accelerator == "tcg" else ""))
-    rows, code, verdict = run(accelerator, say, tuple(args.only))
-    say(report.last_line(code, verdict))
-    if args.json:
+    rows = []
+    try:
+        code, verdict = run(accelerator, say, tuple(args.only), rows)
+    except KeyboardInterrupt:
+        code, verdict = EXIT_INTERRUPTED, "interrupted"
+    if code != EXIT_INTERRUPTED:
+        say(report.last_line(code, verdict))
+    if args.json and (rows or args.json == "-" or code != EXIT_INTERRUPTED):
         whole = report.json_object(report.host_facts(accelerator), rows, verdict, code)
         text = json.dumps(whole, indent=2)
         if args.json == "-":
@@ -283,6 +296,8 @@ def main(args):
         else:
             with open(args.json, "w", encoding="utf-8") as file:
                 file.write(text + "\n")
+    if code == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
     return code
 
 
@@ -298,6 +313,7 @@ if __name__ == "__main__":
     sys.dont_write_bytecode = True
     try:
         options = _parse(sys.argv[1:])
+        check_words(options.only)
         if not sandbox.inside():
             build()
             sys.exit(sandbox.enter([sys.executable, "-B", os.path.abspath(__file__), *sys.argv[1:]], []))

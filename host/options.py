@@ -2,7 +2,9 @@
 """The command line: every option, what it allows, and an error that names all three (option, value, allowed)."""
 
 import argparse
+import os
 import re
+import subprocess
 import sys
 
 import faults
@@ -32,6 +34,15 @@ _suffix = {"": 1, "k": KIB, "m": KIB**2, "g": KIB**3}
 
 
 class Parser(argparse.ArgumentParser):
+    """The innermost one that took part is in the namespace, as `parser`: an error is told with its help."""
+
+    def parse_known_args(self, args=None, namespace=None):
+        found, unknown = super().parse_known_args(args, namespace)
+        found.parser = getattr(found, "parser", self)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
     def print_help(self, file=None):
         output.write(file or sys.stdout, self.format_help())
 
@@ -214,6 +225,21 @@ def _add_reproduce(commands):
                            help="only the rows of this sender; without the native ones there is no verdict on GRO")  # fmt: skip
 
 
+class _Version(argparse.Action):
+    def __init__(self, option_strings, dest):
+        super().__init__(option_strings, dest, nargs=0, help="show which commit this is, and exit")
+
+    def __call__(self, own_parser, *_):
+        argv = ["git", "-C", os.path.dirname(os.path.realpath(__file__)), "describe", "--always", "--dirty", "--tags"]
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            done = None
+        known = done is not None and done.returncode == 0
+        output.write(sys.stdout, f"sluice {done.stdout.strip() if known else 'of an unknown commit: no git checkout'}\n")
+        own_parser.exit()
+
+
 def sndbuf_or_auto(text):
     return "auto" if text == "auto" else size(*SNDBUF)(text)
 
@@ -221,6 +247,7 @@ def sndbuf_or_auto(text):
 def parser():
     top = Parser(prog="sluice", description="Blast UDP and TCP from a virtio-net unikernel through a real host path, "
                  "and see where each packet went.")  # fmt: skip
+    top.add_argument("--version", action=_Version)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     demo = commands.add_parser("demo", help="UDP without and with the tap's limit, then TCP, and a table",
                                description="UDP without and with the tap's send buffer limit, then TCP.")  # fmt: skip
@@ -265,29 +292,29 @@ def parser():
 
 def parse(argv):
     """Parsed and checked options. An error ends the program with code 1 before anything was touched."""
-    top = parser()
-    args = top.parse_args(argv)
+    args = parser().parse_args(argv)
     if args.command == "run":
-        _check_run(top, args)
+        _check_run(args)
     return args
 
 
-def _check_run(top, args):
+def _check_run(args):
+    error = args.parser.error
     if args.size is not None:
         low, high = UDP_SIZE if args.test == "udp" else TCP_SIZE
         try:
             args.size = size(low, high)(args.size)
         except argparse.ArgumentTypeError as e:
-            top.error(f"argument --size: {e}")
+            error(f"argument --size: {e}")
     if args.window is not None and (args.test == "udp" or 0 < args.window < 4096):
-        top.error(f"argument --window: {args.window} is not allowed: tcp only, 0 or 4096 to {16 << 20} bytes")
+        error(f"argument --window: {args.window} is not allowed: tcp only, 0 or 4096 to {16 << 20} bytes")
     if args.reverse and args.bidir:
-        top.error("--reverse and --bidir do not go together")
+        error("--reverse and --bidir do not go together")
     for f in args.fault:
         if f.at_s >= args.time + Test(guest=tuple(args.guest)).omit_s:
-            top.error(
+            error(
                 f"argument --fault: {f.text!r} is not allowed: it would come at {f.at_s:g} s, when the test of --time "
                 f"{args.time:g} is over; take a time before that, or a longer --time"
             )
     if any(f.name == "stall" for f in args.fault) and args.link is None:
-        top.error("--fault stall and --link none do not go together: a stall needs frames queued behind the tap")
+        error("--fault stall and --link none do not go together: a stall needs frames queued behind the tap")

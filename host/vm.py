@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import disk
 import shell
-from errors import EXIT_DRIVER, EXIT_PEER, SluiceError
+from errors import EXIT_DRIVER, EXIT_PEER, EXIT_USAGE, SluiceError
 from pcap import SNAPLEN_BYTES
 from qmp import Qmp
 
@@ -35,6 +35,7 @@ SYS_PIDFD_OPEN, SYS_PIDFD_GETFD = 434, 438
 TUNSETSNDBUF = 0x400454D4
 REPORT_START = '{"start":'
 _TERMINAL_CONTROL = re.compile(r"\x1b\[[0-9;=?]*[A-Za-z]")  # firmware clears a screen that is not there
+_DEVICE_REFUSED = re.compile(r"-device virtio-net-pci,\S*: (.+)")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -280,10 +281,19 @@ class VM:
         elif status > 1 and status % 2:
             code = (status - 1) // 2
             reason = self.lines[-1] if self.lines else f"the guest ended with code {code} and no word"
+        elif refused := self._refused_option(words):
+            code, reason = EXIT_USAGE, refused
         else:
             what = words[-1] if words else (self.lines[-1] if self.lines else "no message")
             code, reason = EXIT_PEER, f"QEMU ended with status {status} before the guest reported: {what}"
         return VmResult(code, reason, self.report, self.lines, self._first_line_s)
+
+
+    def _refused_option(self, words):
+        """What QEMU says of the options that the user gave to the device, without its own command line; or None."""
+        given = self.spec.device_options
+        match = _DEVICE_REFUSED.search(words[-1]) if words and given and self._first_line_s is None else None
+        return f"--device {' --device '.join(given)}: QEMU says: {match[1]}" if match else None
 
 
 def _borrow_fd(pid, path):

@@ -116,7 +116,9 @@ def test_mirror_is_the_machines(tmp_path, name, text):
 
 def test_bootstrap_usage():
     done = run(ROOT / "host" / "bootstrap", "nonsense")
-    assert done.returncode == 1 and "host/bootstrap run|check" in done.stderr
+    assert done.returncode == 1 and "host/bootstrap run|check" in done.stderr and not done.stdout
+    done = run(ROOT / "host" / "bootstrap", "--help")
+    assert done.returncode == 0 and "host/bootstrap run|check" in done.stdout and not done.stderr
 
 
 def test_checkers_can_fail():

@@ -23,7 +23,7 @@ USAGE = 1
         (["run", "udp", "--parallel", "129"], ["--parallel", "'129'", "1 to 128"]),
         (["run", "udp", "--sndbuf", "1"], ["--sndbuf", "'1'", "or none"]),
         (["run", "udp", "--window", "64K"], ["--window", "tcp only"]),
-        (["run", "udp", "--reverse", "--bidir"], ["--reverse", "--bidir"]),
+        (["run", "udp", "--reverse", "--bidir"], ["--reverse", "--bidir", "`sluice run --help`"]),
         (["run", "udp", "--fault", "fire@1"], ["--fault", "'fire@1'", "link, tap, nic, server, stall"]),
         (["run", "udp", "--fault", "stall@1:1", "--link", "none"], ["stall", "--link none"]),
         (["run", "udp", "--guest", "size"], ["--guest", "'size'", "KEY=VALUE"]),
@@ -38,10 +38,12 @@ USAGE = 1
         (["run", "udp", "--machine", "microvm"], ["--machine", "microvm", "q35"]),
         (["run", "udp", "--json", "/nowhere/at/all"], ["--json", "/nowhere/at/all"]),
         (["fly"], ["fly", "demo"]),
-        (["conform"], ["--strict"]),
+        (["conform"], ["--strict", "`sluice conform --help`"]),
+        (["conform", "--strict", "nosuchcase"], ["'nosuchcase' is none of: 'as QEMU does', 'completion reversed'"]),
         (["serve", "--time", "0"], ["--time", "'0'", "0.1 to 86400"]),
         (["serve", "--to", "host"], ["--to"]),
-        (["run", "udp", "--no-such-option"], ["--no-such-option"]),
+        (["run", "udp", "--no-such-option"], ["--no-such-option", "`sluice run --help`"]),
+        (["reproduce", "vxlan", "--no-such-option"], ["--no-such-option", "`sluice reproduce vxlan --help`"]),
     ],
 )
 def test_bad_option(sluice, image, argv, words):
@@ -83,16 +85,62 @@ def test_lab_command_runs_inside(sluice_as):
     assert {line.split()[0].split("@")[0] for line in done.out.splitlines()} == {"lo", "tap0", "veth0", "br0"}
 
 
+def test_version(sluice):
+    done = sluice("--version", timeout=10)
+    assert done.code == 0 and done.out.startswith("sluice ") and len(done.out.splitlines()) == 1 and not done.err, done
+
+
+def test_an_unshaped_link_has_no_queue(sluice, image, fake_qemu):
+    done = sluice("run", "udp", "--link", "none", env=fake_qemu("exit 1"), timeout=30)
+    assert "; link not shaped, to ext" in done.out.splitlines()[0] and "queue" not in done.out, done
+
+
+def test_a_reason_is_said_once(sluice, image, fake_qemu):
+    done = sluice("run", "udp", env=fake_qemu("echo 'no such machine' >&2; exit 1"), timeout=30)
+    assert done.code == 2 and done.out.count("no such machine") == 1, done
+
+
+@pytest.mark.parametrize("option, said", [("foo=1", "Property 'virtio-net-pci.foo' not found"),
+                                          ("tx_queue_size=500", "Invalid tx_queue_size (= 500), must be")])  # fmt: skip
+def test_a_device_option_that_qemu_refuses(sluice, image, option, said):
+    """It is the user's, not the machine's: code 1, once, without QEMU's command line."""
+    done = sluice("run", "udp", "--device", option, timeout=30)
+    assert done.code == USAGE, done
+    assert f"FAIL (1): --device {option}: QEMU says: {said}" in done.out.splitlines()[-1], done
+    assert done.out.count(said) == 1 and "netdev=n0" not in done.out, done
+
+
+@pytest.mark.parametrize(
+    "wish, flags, found", [("kvm", "fpu sse", None), ("auto", "fpu sse", "tcg"), ("kvm", "fpu vmx", "kvm"), ("auto", "svm", "kvm")]
+)
+def test_kvm_without_the_cpus_help(monkeypatch, tmp_path, wish, flags, found):
+    """Where such a KVM emulates instructions, QEMU ends with an abort: it is not started."""
+    import accel
+    from errors import SluiceError
+
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+    monkeypatch.setattr(accel, "CPUINFO", str(tmp_path / "cpuinfo"))
+    monkeypatch.setattr(accel, "kvm_refusal", lambda: None)
+    if found:
+        assert accel.choose(wish)[0] == found
+        return
+    with pytest.raises(SluiceError, match="'kvm' cannot work here: .* neither vmx nor svm; use --accel tcg") as caught:
+        accel.choose(wish)
+    assert caught.value.code == USAGE
+
+
+@pytest.mark.parametrize("command", [["run", "udp", "--time", "1"], ["reproduce", "vxlan", "--quick", "--only", "guest"]])
 @pytest.mark.parametrize("program, package", [("iperf3", "iperf3"), ("qemu-system-x86_64", "qemu-system-x86")])
-def test_missing_program_names_its_package(sluice, image, empty_dir, program, package):
+def test_missing_program_names_its_package(sluice, image, empty_dir, command, program, package):
     bin_dir = empty_dir / "bin"
     bin_dir.mkdir()
     for directory in ("/usr/sbin", "/usr/bin"):
         for entry in os.scandir(directory):
             if entry.name != program and not (bin_dir / entry.name).is_symlink():
                 (bin_dir / entry.name).symlink_to(entry.path)
-    done = sluice("run", "udp", "--time", "1", env={"PATH": str(bin_dir)}, timeout=20)
+    done = sluice(*command, env={"PATH": str(bin_dir)}, timeout=20)
     assert done.code == 2 and f"{program} is not installed: apt install {package}" in done.out, done
+    assert "undecided" not in done.out, done
 
 
 def test_closed_tun_names_the_mend(sluice, empty_dir):

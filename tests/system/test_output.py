@@ -10,6 +10,7 @@ import sys
 import types
 
 import cli
+import conform
 import demo
 import options
 import output
@@ -173,3 +174,16 @@ def test_finished_rows_of_a_report(monkeypatch, capsys, memory):
     assert "a table of 1" in capsys.readouterr().out
     whole = json.loads(memory())
     assert whole["interrupted"] and whole["decision"] == "interrupted" and len(whole["rows"]) == 1
+
+
+def test_finished_cases_of_conform(monkeypatch, tmp_path):
+    def run(_accelerator, _say, _only, rows):
+        rows.append({"case": "one"})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(conform, "run", run)
+    path = tmp_path / "x.json"
+    with pytest.raises(KeyboardInterrupt):
+        conform.main(types.SimpleNamespace(accel="tcg", json=str(path), only=[]))
+    whole = json.loads(path.read_text())
+    assert whole["interrupted"] and whole["rows"] == [{"case": "one"}]
