@@ -54,7 +54,7 @@ static void fill_pattern(void)
 
 static void fail(struct stream *stream, enum sock_error error)
 {
-    stream_stop(stream);
+    stream_stop(stream, clock_now_ns());
     stream->owner->failed(stream, error);
 }
 
@@ -73,6 +73,20 @@ static void wait_for_pacer(struct stream *stream, uint64_t now_ns, uint64_t wait
     }
 }
 
+static void wait_for_room(struct stream *stream, uint64_t now_ns)
+{
+    stream->blocked = true;
+    stream->blocked_since_ns = now_ns;
+}
+
+static void end_wait(struct stream *stream, uint64_t now_ns)
+{
+    if (stream->blocked) {
+        stream->blocked = false;
+        stream->blocked_ns += now_ns - stream->blocked_since_ns;
+    }
+}
+
 static void write_payload(const struct stream *stream, uint8_t *payload, bool fresh,
                           uint64_t now_ns)
 {
@@ -85,7 +99,6 @@ static void write_payload(const struct stream *stream, uint8_t *payload, bool fr
 static void udp_turn(void *arg)
 {
     struct stream *stream = arg;
-    stream->blocked = false;
     for (unsigned n = 0; n < TURN_PKTS && stream->sending; n++) {
         uint64_t now_ns = clock_now_ns();
         uint64_t wait_ns = pacer_wait_ns(&stream->pacer, now_ns);
@@ -102,7 +115,7 @@ static void udp_turn(void *arg)
             result = sock_udp_commit(stream->sock);
         }
         if (result == SOCK_AGAIN) {
-            stream->blocked = true;
+            wait_for_room(stream, now_ns);
             return;
         }
         if (result != SOCK_OK) {
@@ -121,7 +134,6 @@ static void tcp_turn(void *arg)
 {
     struct stream *stream = arg;
     size_t size = stream->plan->size_bytes;
-    stream->blocked = false;
     for (unsigned n = 0; n < TURN_WRITES && stream->sending; n++) {
         uint64_t now_ns = clock_now_ns();
         uint64_t wait_ns = pacer_wait_ns(&stream->pacer, now_ns);
@@ -139,7 +151,7 @@ static void tcp_turn(void *arg)
         }
         stream->written_bytes += (uint64_t)taken;
         if ((uint64_t)taken < rest) {
-            stream->blocked = true;
+            wait_for_room(stream, now_ns);
             return;
         }
         pacer_sent(&stream->pacer);
@@ -153,10 +165,10 @@ static void on_writable(struct sock *sock, void *arg)
 {
     struct stream *stream = arg;
     (void)sock;
-    if (stream->blocked && stream->sending) {
+    if (stream->blocked) {
+        end_wait(stream, clock_now_ns());
         (stream->plan->udp ? udp_turn : tcp_turn)(stream);
     }
-    stream->blocked = stream->blocked && stream->sending;
 }
 
 /* ---- receiving ---- */
@@ -269,9 +281,10 @@ void stream_start(struct stream *stream, uint64_t now_ns)
     }
 }
 
-void stream_stop(struct stream *stream)
+void stream_stop(struct stream *stream, uint64_t now_ns)
 {
     stream->sending = false;
+    end_wait(stream, now_ns);
     net_timer_clear(&stream->turn);
 }
 
@@ -291,9 +304,10 @@ uint64_t stream_outstanding(const struct stream *stream)
 
 void stream_close(struct stream *stream, bool abort)
 {
-    stream_stop(stream);
+    uint64_t now_ns = clock_now_ns();
+    stream_stop(stream, now_ns);
     if (stream->sock != NULL) {
-        stream_tally(stream, &stream->closed_tally);
+        stream_tally(stream, now_ns, &stream->closed_tally);
         sock_close(stream->sock, abort);
         stream->sock = NULL;
     }

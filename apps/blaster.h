@@ -69,6 +69,8 @@ struct stream {
     struct net_timer turn; /* the next one, when it is not the writable callback that brings it */
     struct pacer pacer;
     uint64_t next_seq;
+    uint64_t blocked_since_ns;
+    uint64_t blocked_ns;    /* the waits that are over */
     uint64_t written_bytes; /* TCP: taken by the stack */
 
     /* receiving */
@@ -93,7 +95,7 @@ enum sock_result stream_greet(struct stream *stream, const void *data, size_t le
 void stream_start(struct stream *stream, uint64_t now_ns);
 
 /* Nothing new is sent; what was is still on its way. */
-void stream_stop(struct stream *stream);
+void stream_stop(struct stream *stream, uint64_t now_ns);
 
 /* What was sent and is still on its way: datagrams that the device has not consumed, bytes that the
  * peer has not acknowledged. */
@@ -101,7 +103,9 @@ uint64_t stream_outstanding(const struct stream *stream);
 
 void stream_close(struct stream *stream, bool abort);
 
-void stream_tally(const struct stream *stream, struct tally *out);
+/* A wait that lasts counts up to now_ns, the same for all streams: nobody waits for longer than a
+ * row is. One that stream_stop finds ends there. */
+void stream_tally(const struct stream *stream, uint64_t now_ns, struct tally *out);
 void tally_add(struct tally *sum, const struct tally *one);
 
 /* What happened between two tallies; the jitter is the later one's. */

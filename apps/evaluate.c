@@ -38,7 +38,7 @@ uint64_t evaluate_missing(const struct measure *measure, unsigned i,
     if (said == NULL) {
         return 0;
     }
-    stream_tally(stream, &now);
+    stream_tally(stream, clock_now_ns(), &now);
     return stream->plan->udp ? less(said->packets, now.packets)
                              : less(said->bytes, now.bytes - measure->base[i].bytes);
 }
@@ -71,7 +71,7 @@ static void forward_udp(struct outcome *outcome, const struct stream *stream,
                         struct stream_outcome *out)
 {
     struct tally total;
-    stream_tally(stream, &total);
+    stream_tally(stream, clock_now_ns(), &total);
     out->sent.packets = measured->packets;
     if (peer == NULL) {
         return;
@@ -111,7 +111,7 @@ static void backward(struct outcome *outcome, const struct stream *stream, const
                      struct stream_outcome *out)
 {
     struct tally total;
-    stream_tally(stream, &total);
+    stream_tally(stream, clock_now_ns(), &total);
     out->received.bytes = measured->bytes;
     out->received.packets = measured->packets;
     out->received.lost_packets = measured->lost_packets;
@@ -145,7 +145,7 @@ static void one_stream(struct outcome *outcome, const struct measure *measure, u
     const struct flow unknown = {.out_of_order = -1, .retransmits = -1};
     struct tally now;
     struct tally measured;
-    stream_tally(stream, &now);
+    stream_tally(stream, clock_now_ns(), &now);
     tally_since(&now, &measure->base[i], &measured);
     *out = (struct stream_outcome){
         .id = stream->id, .from_guest = stream->sends, .sent = unknown, .received = unknown};
@@ -194,7 +194,7 @@ void evaluate_own_results(const struct outcome *outcome, const struct measure *m
         const struct tally *base = &measure->base[i];
         struct tally now;
         struct tally measured;
-        stream_tally(stream, &now);
+        stream_tally(stream, clock_now_ns(), &now);
         tally_since(&now, base, &measured);
         bool tcp_sender = stream->sends && !stream->plan->udp;
         results->streams[i] = (struct iperf3_stream_result){

@@ -366,6 +366,7 @@ static void conclude(struct session *c)
         .settled_ns = c->drain.settled_ns != 0 ? c->drain.settled_ns : clock_now_ns(),
         .arrived_ns = c->drain.start_ns + drain_ns,
     };
+    measure_close(&c->measure, times.settled_ns);
     evaluate(c->outcome, &c->measure, c->peer_said ? &c->peer : NULL, &times);
 }
 

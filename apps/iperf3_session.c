@@ -52,7 +52,7 @@ void session_finish(struct session *c)
     drain_cancel(&c->drain);
     heartbeat_cancel(&c->heartbeat);
     for (unsigned i = 0; i < c->measure.n_streams; i++) {
-        stream_stop(&c->streams[i]);
+        stream_stop(&c->streams[i], clock_now_ns());
     }
 }
 

@@ -28,6 +28,7 @@ struct measure {
     struct tally base[2 * IPERF3_MAX_STREAMS]; /* at its start */
 
     bool warming_up;
+    bool row_open;
     uint64_t begun_ns;
     uint64_t row_start_ns;
     struct tally row_forward, row_back;
@@ -41,5 +42,9 @@ void measure_start(struct measure *measure, uint64_t now_ns);
 /* Before the end: nothing fires any more. The watchdog goes on after the end until this is called.
  */
 void measure_cancel(struct measure *measure);
+/* Ends the last row, once nothing is on its way any more: what moved after the end of sending is in
+ * it, so that the rows add up to the summary. settled_ns: when the last of what the guest sent was
+ * taken. */
+void measure_close(struct measure *measure, uint64_t settled_ns);
 
 #endif

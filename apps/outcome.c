@@ -23,7 +23,9 @@ static void join_neighbours(struct outcome *outcome)
         struct interval joined = outcome->intervals[2 * i];
         const struct interval *second = &outcome->intervals[2 * i + 1];
         joined.end_ns = second->end_ns;
+        joined.back_end_ns = second->back_end_ns;
         joined.stops += second->stops;
+        joined.sending_ns += second->sending_ns;
         tally_add(&joined.forward, &second->forward);
         tally_add(&joined.back, &second->back);
         outcome->intervals[i] = joined;

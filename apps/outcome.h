@@ -36,9 +36,11 @@ struct stream_outcome {
 
 struct interval {
     uint64_t start_ns, end_ns; /* since the measured phase began; in the warm-up, since it began */
+    uint64_t back_end_ns;      /* of the other way: the last row's ends differ */
     bool omitted;
     struct tally forward, back; /* guest to server, and the other way: of this interval alone */
     uint64_t stops;
+    uint64_t sending_ns; /* up to the end of sending: what was sent leaves later */
 };
 
 /* What the server said it got, summed over the streams that the guest sent; as received, for

@@ -27,7 +27,7 @@ static const char *bytes_text(char text[24], uint64_t bytes)
 
 static const char *rate_text(char text[24], uint64_t bytes, uint64_t ns)
 {
-    static const char *const units[] = {" bit/s", "kbit/s", "Mbit/s", "Gbit/s", NULL};
+    static const char *const units[] = {"bit/s ", "kbit/s", "Mbit/s", "Gbit/s", NULL};
     double seconds = (double)ns / (double)CLOCK_NS_PER_S;
     return scaled(text, seconds > 0 ? (double)bytes * 8 / seconds : 0, 1000, units);
 }
@@ -101,16 +101,15 @@ void report_row(const struct outcome *outcome, const struct interval *interval)
         }
         printf("  %7" PRIu64, interval->stops);
         if (is_udp(outcome)) {
-            printf("  %7.1f%%", 100 * (double)forward->blocked_ns /
-                                    (double)(interval->end_ns - interval->start_ns) /
-                                    outcome->config->parallel);
+            double stream_ns = (double)interval->sending_ns * outcome->config->parallel;
+            printf("  %7.1f%%", stream_ns > 0 ? 100 * (double)forward->blocked_ns / stream_ns : 0);
         } else {
             printf("  %8" PRIu64, forward->retransmits);
         }
         printf("%s\n", note);
     }
     if (receives(outcome->config)) {
-        print_amounts(outcome, "rx", interval->start_ns, interval->end_ns, &interval->back);
+        print_amounts(outcome, "rx", interval->start_ns, interval->back_end_ns, &interval->back);
         if (is_udp(outcome)) {
             print_loss(&interval->back);
         }

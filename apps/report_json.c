@@ -60,11 +60,12 @@ static bool add_start(cJSON *root, const struct outcome *outcome)
 static bool add_interval_sum(cJSON *parent, const char *key, const struct interval *interval,
                              const struct tally *tally, bool sender, bool udp)
 {
-    uint64_t ns = interval->end_ns - interval->start_ns;
+    uint64_t end_ns = sender ? interval->end_ns : interval->back_end_ns;
+    uint64_t ns = end_ns - interval->start_ns;
     cJSON *sum = cJSON_AddObjectToObject(parent, key);
     bool ok =
         sum != NULL && json_add_double(sum, "start", seconds(interval->start_ns)) &&
-        json_add_double(sum, "end", seconds(interval->end_ns)) &&
+        json_add_double(sum, "end", seconds(end_ns)) &&
         json_add_double(sum, "seconds", seconds(ns)) && json_add_u64(sum, "bytes", tally->bytes) &&
         json_add_double(sum, "bits_per_second", bits_per_second(tally->bytes, ns)) &&
         json_add_bool(sum, "omitted", interval->omitted) && json_add_bool(sum, "sender", sender);

@@ -10,14 +10,17 @@ static uint64_t without_greeting(uint64_t count, uint64_t greeting)
     return count > greeting ? count - greeting : 0;
 }
 
-static void tally_udp_sender(const struct stream *stream, struct tally *out)
+static void tally_udp_sender(const struct stream *stream, uint64_t now_ns, struct tally *out)
 {
     struct sock_udp_stats stats;
     sock_udp_stats(stream->sock, &stats);
     out->packets = without_greeting(stats.consumed, stream->greeting_packets);
     out->queued_packets = without_greeting(stats.queued, stream->greeting_packets);
     out->bytes = out->packets * stream->plan->size_bytes;
-    out->blocked_ns = stats.blocked_ns;
+    out->blocked_ns = stream->blocked_ns;
+    if (stream->blocked && now_ns > stream->blocked_since_ns) {
+        out->blocked_ns += now_ns - stream->blocked_since_ns;
+    }
     out->again = stats.again;
     out->writable = stats.writable;
     out->aborted = stats.aborted;
@@ -44,7 +47,7 @@ static void tally_tcp(const struct stream *stream, struct tally *out)
     }
 }
 
-void stream_tally(const struct stream *stream, struct tally *out)
+void stream_tally(const struct stream *stream, uint64_t now_ns, struct tally *out)
 {
     *out = (struct tally){0};
     if (stream->sock == NULL) {
@@ -52,7 +55,7 @@ void stream_tally(const struct stream *stream, struct tally *out)
     } else if (!stream->plan->udp) {
         tally_tcp(stream, out);
     } else if (stream->sends) {
-        tally_udp_sender(stream, out);
+        tally_udp_sender(stream, now_ns, out);
     } else {
         tally_udp_receiver(stream, out);
     }

@@ -6,8 +6,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <cJSON.h>
@@ -202,10 +204,15 @@ static void test_intervals_are_joined_when_full(void **state)
 {
     uint64_t n = OUTCOME_MAX_INTERVALS * 5 + 3;
     uint64_t bytes = 0;
+    uint64_t sending_ns = 0;
     (void)state;
     for (uint64_t i = 0; i < n; i++) {
-        struct interval interval = {
-            .start_ns = i * NS, .end_ns = (i + 1) * NS, .forward.bytes = i, .stops = 1};
+        struct interval interval = {.start_ns = i * NS,
+                                    .end_ns = (i + 1) * NS,
+                                    .back_end_ns = (i + 1) * NS,
+                                    .sending_ns = NS,
+                                    .forward.bytes = i,
+                                    .stops = 1};
         outcome_add_interval(&outcome, &interval);
     }
     assert_true(outcome.n_intervals <= OUTCOME_MAX_INTERVALS);
@@ -213,9 +220,48 @@ static void test_intervals_are_joined_when_full(void **state)
     for (unsigned i = 0; i < outcome.n_intervals; i++) {
         bytes += outcome.intervals[i].forward.bytes;
         assert_true(i == 0 || outcome.intervals[i].start_ns == outcome.intervals[i - 1].end_ns);
+        sending_ns += outcome.intervals[i].sending_ns;
     }
     assert_true(outcome.intervals[outcome.n_intervals - 1].end_ns == n * NS);
+    assert_true(outcome.intervals[outcome.n_intervals - 1].back_end_ns == n * NS);
     assert_true(bytes == n * (n - 1) / 2);
+    assert_true(sending_ns == n * NS);
+}
+
+/* What report_row prints. */
+static const char *row_text(const struct interval *interval)
+{
+    static char text[512];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    (void)fflush(stdout);
+    int saved = dup(STDOUT_FILENO);
+    assert_true(dup2(fileno(file), STDOUT_FILENO) >= 0);
+    report_row(&outcome, interval);
+    assert_true(dup2(saved, STDOUT_FILENO) >= 0);
+    (void)close(saved);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    (void)fclose(file);
+    return text;
+}
+
+/* The share of the time in which the streams sent, whatever the row's last datagram took to leave.
+ */
+static void test_text_of_a_row(void **state)
+{
+    struct interval interval = {.start_ns = NS, .end_ns = 3 * NS, .sending_ns = NS};
+    (void)state;
+    config.parallel = 4;
+    assert_non_null(strstr(row_text(&interval), " 0.00 bit/s "));
+    assert_non_null(strstr(row_text(&interval), "  0.0%\n"));
+    interval.forward = (struct tally){.bytes = 250000, .packets = 250, .blocked_ns = 4 * NS};
+    assert_non_null(strstr(row_text(&interval), " 1.00 Mbit/s "));
+    assert_non_null(strstr(row_text(&interval), " 100.0%\n"));
+    interval.forward.blocked_ns = NS;
+    assert_non_null(strstr(row_text(&interval), "  25.0%\n"));
+    interval = (struct interval){.start_ns = NS, .end_ns = NS};
+    assert_non_null(strstr(row_text(&interval), "  0.0%\n"));
 }
 
 /* ---- JSON ---- */
@@ -333,15 +379,15 @@ static void test_json_of_bidir_and_tcp(void **state)
     peer.streams[0].bytes = 1000;
     peer.streams[1] = (struct iperf3_stream_result){.id = 3, .bytes = 77, .retransmits = 6};
     evaluate(&outcome, &measure, &peer, &times);
-    struct interval interval = {.end_ns = NS};
+    struct interval interval = {.end_ns = NS, .back_end_ns = 2 * NS};
     outcome_add_interval(&outcome, &interval);
     cJSON *json = report();
     assert_true(number(json, "end.sum_sent.retransmits") == 5);
     assert_true(number(json, "end.sum_received.bytes") == 1000);
     assert_true(number(json, "end.sum_sent_bidir_reverse.retransmits") == 6);
     assert_true(number(json, "end.sum_received_bidir_reverse.bytes") == 77);
-    assert_non_null(cJSON_GetObjectItem(
-        cJSON_GetArrayItem(cJSON_GetObjectItem(json, "intervals"), 0), "sum_bidir_reverse"));
+    const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "intervals"), 0);
+    assert_true(number(row, "sum.end") == 1 && number(row, "sum_bidir_reverse.end") == 2);
     cJSON_Delete(json);
 }
 
@@ -358,6 +404,7 @@ int main(void)
         cmocka_unit_test_setup(test_both_directions, set_up),
         cmocka_unit_test_setup(test_own_results, set_up),
         cmocka_unit_test_setup(test_intervals_are_joined_when_full, set_up),
+        cmocka_unit_test_setup(test_text_of_a_row, set_up),
         cmocka_unit_test_setup(test_json_of_a_pass, set_up),
         cmocka_unit_test_setup(test_json_keeps_64_bits, set_up),
         cmocka_unit_test_setup(test_json_of_failures, set_up),
