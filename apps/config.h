@@ -13,7 +13,7 @@
 #include "drivers/virtio_net.h"
 
 /* Longest text of an error, with its end. */
-#define CONFIG_ERROR_BYTES 320u
+#define CONFIG_ERROR_BYTES 640u
 
 enum config_test {
     CONFIG_TEST_SERVE = 0,

@@ -197,7 +197,6 @@ static void test_bad_words(void **state)
 {
     char words[600];
     (void)state;
-    refuse("colour=red", "colour", "red", "interval"); /* all keys are listed */
     refuse("udp", "udp", "key=value", "");
     refuse("=5", "unknown key", "5", "test");
     memset(words, 'x', sizeof words - 1);
@@ -205,6 +204,63 @@ static void test_bad_words(void **state)
     refuse(words, "xxx", "255", "");
     memcpy(words, "server=", 7);
     refuse(words, "server", "255", "");
+}
+
+/* All of them, to the last letter of the last, whatever was wrong. */
+static void test_unknown_key_lists_the_known(void **state)
+{
+    static const char *const known[] = {"test",
+                                        "server",
+                                        "port",
+                                        "time",
+                                        "omit",
+                                        "size",
+                                        "rate",
+                                        "parallel",
+                                        "reverse",
+                                        "bidir",
+                                        "window",
+                                        "peer_window",
+                                        "sndbuf",
+                                        "drain",
+                                        "interval",
+                                        "ip",
+                                        "gw",
+                                        "mac",
+                                        "mtu",
+                                        "tx.policy",
+                                        "tx.size",
+                                        "virtio.indirect",
+                                        "virtio.event_idx",
+                                        "virtio.csum",
+                                        "virtio.guest_csum",
+                                        "virtio.tso",
+                                        "virtio.guest_tso",
+                                        "virtio.mrg",
+                                        "selftest",
+                                        "vxlan.vni",
+                                        "vxlan.remote",
+                                        "vxlan.local",
+                                        "vxlan.ip",
+                                        "vxlan.mtu",
+                                        "vxlan.csum",
+                                        "vxlan.port",
+                                        "trace"};
+    struct config config;
+    char error[CONFIG_ERROR_BYTES] = "";
+    char expected[2 * CONFIG_ERROR_BYTES] =
+        "unknown key 'kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk' (value "
+        "'vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv'); allowed are";
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        strcat(strcat(expected, " "), known[i]);
+    }
+    assert_false(
+        config_parse("kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk=vvvvvvvvvvvvvvvvvvvvvvvvvvvv"
+                     "vvvvvvvvvvvvvvvvvvvvvvvvvvvv",
+                     &config, error));
+    assert_string_equal(error, expected);
+    refuse("colour=red", "'colour' (value 'red')", "interval", " trace");
 }
 
 static void test_combinations_name_both_keys(void **state)
@@ -256,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_later_overrides_and_comments),
         cmocka_unit_test(test_bad_values_name_key_value_and_allowed),
         cmocka_unit_test(test_bad_words),
+        cmocka_unit_test(test_unknown_key_lists_the_known),
         cmocka_unit_test(test_combinations_name_both_keys),
         cmocka_unit_test(test_values),
     };
