@@ -54,3 +54,10 @@ def test_a_changed_recording_is_refused(empty_dir):
         trace.write_text(changed)
         code, said = replay(trace)
         assert code == 1 and "holds" not in said, said
+
+
+@pytest.mark.parametrize("word, code", [("--help", 0), ("-h", 0), ("--other", 2)])
+def test_usage(word, code):
+    """An option is no file that cannot be read."""
+    assert replay(word)[0] == code
+    assert replay(word)[1].startswith("usage: test_trace_replay [FILE...]\n")

@@ -20,6 +20,12 @@
 
 #define DATA "tests/unit/data/"
 
+static const char usage[] =
+    "usage: test_trace_replay [FILE...]\n"
+    "FILE: what a run with trace=ring printed; it is judged and replayed, and exit code 0 says "
+    "that\n"
+    "it holds. Without a FILE: the tests themselves, from the root of the checkout.\n";
+
 static char *file_text(const char *path)
 {
     FILE *file = fopen(path, "r");
@@ -286,6 +292,11 @@ int main(int argc, char **argv)
     };
     int code = 0;
 
+    if (argc > 1 && argv[1][0] == '-') {
+        bool asked = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
+        (void)fprintf(asked ? stdout : stderr, "%s", usage);
+        return asked ? 0 : 2;
+    }
     for (int i = 1; i < argc; i++) {
         struct trace trace = {0};
         code |= !holds(&trace, argv[i]);
