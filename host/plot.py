@@ -11,12 +11,16 @@ from errors import EXIT_PEER, EXIT_USAGE, SluiceError
 TERMINALS = {".svg": "svg", ".png": "pngcairo"}
 WIDTH_PX, PANEL_HEIGHT_PX, MARGIN_PX = 960, 360, 70
 TIMEOUT_S = 30
+NOT_MEASURED = "not measured"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by the colour-blind too
 
 
 @dataclass(frozen=True)
 class Series:
-    """label: for the legend; points: (x, y) pairs, x one of the panel's categories or, with bars, a group's name."""
+    """label: for the legend; points: (x, y) pairs, x one of the panel's categories or, with bars, a group's name.
+
+    A group of bars that others have and this one lacks is marked as not measured.
+    """
 
     label: str
     points: tuple
@@ -87,7 +91,7 @@ def script(picture, path, terminal, host):
 
 def _panel(number, panel):
     lines = [f"set title {quote(panel.title)}", f"set xlabel {quote(panel.x)}", f"set ylabel {quote(panel.y)}"]
-    lines += ["unset logscale", "set autoscale", "set xtics autofreq norotate", "set bmargin"]
+    lines += ["unset logscale", "set autoscale", "set xtics autofreq norotate", "set bmargin", "unset label"]
     lines += ["set logscale y" if panel.log_y else "set yrange [0:*]"]
     return lines + (_bars if panel.bars else _lines)(number, panel)
 
@@ -125,6 +129,12 @@ def _bars(number, panel):
         for j, (x, y) in enumerate(series.points):
             low, high = series.low_high[j] if series.low_high else (y, y)
             rows.append((f"{groups.index(x) + offset:.3f}", y, low, high))
+        # A bar that is not there looks like one of 0.
+        measured = {x for x, _ in series.points}
+        lines += [
+            f"set label {quote(NOT_MEASURED)} at {j + offset:.3f}, graph 0.03 rotate by 90 left font 'sans,9' textcolor '{colour}'"
+            for j, group in enumerate(groups) if group not in measured
+        ]  # fmt: skip
         lines += _block(f"d{number}_{i}", rows)
         plots.append(f"$d{number}_{i} using 1:2 with boxes linecolor '{colour}' title {quote(series.label)}")
         if series.low_high:

@@ -304,13 +304,14 @@ def _praise(found):
 
 
 def _picture(found):
-    model, qemu = {}, {}
+    model, stalls, qemu = {}, {}, {}
     for (device, link, indirect, event_idx, policy), some in _groups(found).items():
         name = f"EVENT_IDX {ON_OFF[event_idx]}"
         if device == "model" and not indirect:
             drops = _total(some, "drops")
             rates = _percent(_total(some, "requeues") + drops, _total(some, "packets") + drops)
             model.setdefault(name, []).append((policy, rates))
+            stalls.setdefault(name, []).append((policy, _total(some, "stalls")))
         if device == "qemu" and link and not indirect and some[0]["round"] is not None:
             speeds = [r["bits_per_second"] / 1e6 for r in some]
             qemu.setdefault(f"QEMU, {name}", []).append((policy, median(speeds), (min(speeds), max(speeds))))
@@ -321,6 +322,8 @@ def _picture(found):
         (
             Panel("Model device, one completion at a time: requeues and drops", "policy", "per 100 packets",
                   tuple(Series(n, tuple(some)) for n, some in sorted(model.items())), bars=True),
+            Panel("Model device: stalls, waits that only a timer ends", "policy", "stalls of a run",
+                  tuple(Series(n, tuple(some)) for n, some in sorted(stalls.items())), bars=True),
             Panel(f"QEMU, {FLOWS} TCP streams, link {LIMITED_LINK}: median, lowest and highest run", "policy", "Mbit/s",
                   tuple(Series(n, tuple((p, v) for p, v, _ in some), tuple(s for _, _, s in some))
                         for n, some in sorted(qemu.items())), bars=True),

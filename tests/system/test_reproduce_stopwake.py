@@ -39,7 +39,8 @@ def test_quick(sluice, image):
     assert sum(r["stops"] for r in rounds if r["policy"] == "threshold") > 0
     assert sum(r["drops"] for r in rounds if r["policy"] == "drop") > 0  # on QEMU's own device too
     assert all(r["pings"]["answered"] > 0 for r in rounds if r["policy"] == "threshold")
-    assert "per 100 packets" in (sluice.cwd / "b.svg").read_text()
+    picture = (sluice.cwd / "b.svg").read_text()
+    assert "per 100 packets" in picture and "stalls" in picture
 
 
 def _row(device, policy, indirect=False, event_idx=True, number=None, **more):
@@ -110,6 +111,14 @@ def test_not_shaped(speeds, code):
     free = [{**copy.deepcopy(r), "link": None} for r in found if r["device"] == "qemu"]
     _set(free, "qemu", "threshold", speeds)
     assert stopwake._outcome(found + free).code == code
+
+
+def test_each_cost_is_drawn():
+    """Requeues, drops and stalls: no wrong policy looks in the picture as if it cost nothing."""
+    costs = stopwake._outcome(_rows()).picture.panels[:2]
+    drawn = {p: max(dict(s.points)[p] for panel in costs for s in panel.series) for p in stopwake.POLICIES}
+    assert drawn["no-recheck"] == 20 and drawn["threshold"] == 0, drawn
+    assert drawn["wake-on-one"] > 0 and drawn["drop"] > 0, drawn
 
 
 def test_invalid_rows():

@@ -4,6 +4,7 @@
     A: iperf3 or a guest --> vxa ==> ua --> ub ==> vxb: B's iperf3 server, GRO of vxb on and off
 """
 
+import plot
 import pytest
 import reproduce_vxlan
 
@@ -27,6 +28,20 @@ TIMEOUT_S = 150  # --quick takes 40 s on a machine that does nothing else
 def test_rule(on, off, dropped, decision):
     """What the figures must be for each of the three verdicts."""
     assert reproduce_vxlan.decide(on, off, dropped) == decision
+
+
+def test_what_was_not_measured_is_said():
+    """The guest as the receiver has GRO on only: the place beside its bar does not look like 0."""
+    row = {"path": "guest-vtep", "sender": "guest", "flows": 12, "rps": "off", "nic_gro": "off", "bits_per_second": 1e9,
+           "retransmits": 423}  # fmt: skip
+    both = [{**row, "gro": gro, "direction": "guest-to-host"} for gro in ("on", "off")]
+    to_guest = {**row, "gro": "on", "direction": "host-to-guest"}
+    picture = reproduce_vxlan._picture([*both, to_guest])
+    text = plot.script(picture, "x.svg", "svg", "host")
+    assert text.count(plot.NOT_MEASURED) == len(picture.panels) == 2
+    assert all(f'"{plot.NOT_MEASURED}" at 1.200' in panel for panel in text.split("set title")[1:]), text
+    whole = reproduce_vxlan._picture(both)
+    assert plot.NOT_MEASURED not in plot.script(whole, "x.svg", "svg", "host")
 
 
 def _pairs(rows, gro):
