@@ -32,6 +32,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ELF, BACKEND = os.path.join(ROOT, "build", "sluice.elf"), os.path.join(ROOT, "build", "strict-backend")
 SOCKET, REPORT = "/run/sluice-strict.sock", "/run/sluice-strict.json"
 LISTEN_S, CASE_S, END_S = 10.0, 45.0, 5.0
+POLLS = "without KVM, QEMU offers no vectors with vhost-user, so the driver polls (see docs/results.md)"
 FAULT_ECHO_SHARE = 0.5  # of the datagrams, that must come back although the device misbehaves
 
 
@@ -236,33 +237,50 @@ def check_words(words):
             raise SluiceError(EXIT_USAGE, f"argument WORD: {word!r} is none of: {names}")
 
 
+def case_line(row, seconds):
+    """One case in a line, or two when it is not as it should be."""
+    words = f"{row['tx_frames']} frames sent, {row['rx_packets']} received"
+    if row["fault"]:
+        resets = row["starts"] // 2 - 1
+        words += (f", the device misbehaved {_times(row['faults_done'])} and cost {row['lost']} datagrams, the driver "
+                  f"reset it {_times(resets)}")  # fmt: skip
+    words += f", {row['clauses_checked']} clauses checked, {len(row['violations'])} violated ({seconds:.1f} s)"
+    return f"{'ok  ' if row['ok'] else 'FAIL'} {row['case']}: {words}" + ("" if row["ok"] else f"\n     {row['reason']}")
+
+
+def _times(count):
+    return "once" if count == 1 else f"{count} times"
+
+
+def verdict(rows, skipped):
+    """(exit code, words). skipped: names of the cases that say nothing here."""
+    if not rows:
+        return EXIT_INVALID, f"undecided: none of the cases asked for can run here, {len(skipped)} skipped"
+    clauses = {clause for row in rows for clause in row["clauses"]}
+    violated = {violation["clause"] for row in rows for violation in row["violations"]}
+    bad = [row["case"] for row in rows if not row["ok"]]
+    words = f"{len(rows) - len(bad)} of {len(rows)} cases, {len(skipped)} skipped, {len(clauses)} clauses checked, "
+    words += f"{len(violated)} violated"
+    if violated:
+        return EXIT_DRIVER, f"{words}: {', '.join(sorted(violated))}"
+    return EXIT_INVALID if bad else EXIT_OK, words + (f"; not as it should: {', '.join(bad)}" if bad else "")
+
+
 def run(accelerator, say, only, rows):
     """All cases, or those whose name contains one of the words. Appends each to rows as soon as it is there; returns
     (exit code, verdict)."""
+    skipped = []
     for case in CASES:
         if only and not any(word in case.name for word in only):
             continue
         if case.vectors and accelerator == "tcg":
+            skipped.append(case.name)
             say(f"skip {case.name}: without vectors there are no interrupts")
             continue
         started = time.monotonic()
-        row = _run_case(case, accelerator)
-        rows.append(row)
-        traffic = f"{row['tx_frames']} out, {row['rx_packets']} in"
-        if case.fault:
-            traffic += f", {row['faults_done']} acts, {row['lost']} lost, {row['starts'] // 2 - 1} resets"
-        say(f"{'ok  ' if row['ok'] else 'FAIL'} {case.name}: {traffic}, {row['clauses_checked']} clauses checked, "
-            f"{len(row['violations'])} violated ({time.monotonic() - started:.1f} s)"
-            + ("" if row["ok"] else f"\n     {row['reason']}"))  # fmt: skip
-    if not rows:
-        return EXIT_INVALID, "undecided: none of the cases asked for can run here"
-    clauses = {clause for row in rows for clause in row["clauses"]}
-    violated = {violation["clause"] for row in rows for violation in row["violations"]}
-    bad = [row["case"] for row in rows if not row["ok"]]
-    words = f"{len(rows) - len(bad)} of {len(rows)} cases, {len(clauses)} clauses checked, {len(violated)} violated"
-    if violated:
-        return EXIT_DRIVER, f"{words}: {', '.join(sorted(violated))}"
-    return EXIT_INVALID if bad else EXIT_OK, words + (f"; not as it should: {', '.join(bad)}" if bad else "")
+        rows.append(_run_case(case, accelerator))
+        say(case_line(rows[-1], time.monotonic() - started))
+    return verdict(rows, skipped)
 
 
 def build():
@@ -280,16 +298,16 @@ def main(args):
     out = sys.stderr if args.json == "-" else sys.stdout
 
     say = output.printer(out)
-    say(f"accelerator: {why}" + ("; no vectors, so the driver polls" if accelerator == "tcg" else ""))
+    say(f"accelerator: {why}" + (f"; {POLLS}" if accelerator == "tcg" else ""))
     rows = []
     try:
-        code, verdict = run(accelerator, say, tuple(args.only), rows)
+        code, words = run(accelerator, say, tuple(args.only), rows)
     except KeyboardInterrupt:
-        code, verdict = EXIT_INTERRUPTED, "interrupted"
+        code, words = EXIT_INTERRUPTED, "interrupted"
     if code != EXIT_INTERRUPTED:
-        say(report.last_line(code, verdict))
+        say(report.last_line(code, words))
     if args.json and (rows or args.json == "-" or code != EXIT_INTERRUPTED):
-        whole = report.json_object(report.host_facts(accelerator), rows, verdict, code)
+        whole = report.json_object(report.host_facts(accelerator), rows, words, code)
         text = json.dumps(whole, indent=2)
         if args.json == "-":
             output.write(sys.stdout, text + "\n")

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 
+import conform as host_conform
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -63,6 +64,38 @@ def test_a_value_that_cannot_be(tmp_path, words):
     done = subprocess.run([BACKEND, "--socket", tmp_path / "socket", *words.split()], cwd=ROOT, check=False, text=True,
                           timeout=10, capture_output=True)  # fmt: skip
     assert done.returncode == 1 and f'{words.split()[0]} cannot be "' in done.stderr
+
+
+def _row(**more):
+    row = {"case": "kicks lost", "ok": True, "reason": None, "fault": True, "tx_frames": 700, "rx_packets": 800,
+           "faults_done": 3, "lost": 96, "starts": 8, "clauses_checked": 2, "clauses": ["A", "B"], "violations": []}  # fmt: skip
+    return {**row, **more}
+
+
+def test_words_of_a_case():
+    """What the device did, what it cost, and what the driver did about it."""
+    assert host_conform.case_line(_row(), 1.26) == (
+        "ok   kicks lost: 700 frames sent, 800 received, the device misbehaved 3 times and cost 96 datagrams, the driver "
+        "reset it 3 times, 2 clauses checked, 0 violated (1.3 s)")  # fmt: skip
+    once = host_conform.case_line(_row(faults_done=1, starts=4), 0)
+    assert "misbehaved once" in once and "reset it once" in once
+    plain = host_conform.case_line(_row(fault=False, ok=False, reason="only 3 came back"), 0)
+    assert plain.startswith("FAIL") and plain.endswith("\n     only 3 came back") and "misbehaved" not in plain
+
+
+@pytest.mark.parametrize(
+    "rows, skipped, code, words",
+    [
+        ([_row()], [], 0, "1 of 1 cases, 0 skipped, 2 clauses checked, 0 violated"),
+        ([_row()], ["interrupts lost"], 0, "1 of 1 cases, 1 skipped, 2 clauses checked, 0 violated"),
+        ([], ["interrupts lost"], 4, "0 of 0 cases, 1 skipped, 0 clauses checked, 0 violated"),
+        ([_row(), _row(ok=False)], [], 4, "1 of 2 cases, 0 skipped, 2 clauses checked, 0 violated; not as it should: kicks lost"),
+        ([_row(ok=False, violations=[{"clause": "A"}])], [], 5, "0 of 1 cases, 0 skipped, 2 clauses checked, 1 violated: A"),
+    ],
+)  # fmt: skip
+def test_words_of_the_verdict(rows, skipped, code, words):
+    """What was skipped is said, and nothing but skipped is no pass."""
+    assert host_conform.verdict(rows, skipped) == (code, words)
 
 
 def test_a_case_that_does_not_exist():
