@@ -88,7 +88,7 @@ def test_words_of_a_case():
     [
         ([_row()], [], 0, "1 of 1 cases, 0 skipped, 2 clauses checked, 0 violated"),
         ([_row()], ["interrupts lost"], 0, "1 of 1 cases, 1 skipped, 2 clauses checked, 0 violated"),
-        ([], ["interrupts lost"], 4, "0 of 0 cases, 1 skipped, 0 clauses checked, 0 violated"),
+        ([], ["interrupts lost"], 4, "undecided: none of the cases asked for can run here, 1 skipped"),
         ([_row(), _row(ok=False)], [], 4, "1 of 2 cases, 0 skipped, 2 clauses checked, 0 violated; not as it should: kicks lost"),
         ([_row(ok=False, violations=[{"clause": "A"}])], [], 5, "0 of 1 cases, 0 skipped, 2 clauses checked, 1 violated: A"),
     ],

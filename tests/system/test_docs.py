@@ -19,6 +19,7 @@ WRITERS = {
     "report.host_facts": (WHOLE,),
     "reproduce.run": (REPRODUCE,),
     "rows._base_row": (EVERY,),
+    "rows._rows": (EVERY,),
     "rows._judge": (EVERY,),
     "rows._fill_datagrams": (DATAGRAMS,),
     "rows._fill_stream": (STREAMS,),
