@@ -7,7 +7,8 @@
                +---- rings --- build/strict-backend --- a peer that echoes, or tap0 of the lab
 
 Each case is one boot. The cases without a fault must end with 0 violations and every datagram echoed; those with one
-must end with 0 violations, the guest alive, and traffic flowing again after the acts.
+must end with 0 violations, the guest alive, and traffic flowing again after the acts, and where the act is nothing
+that a driver may care for, with every datagram echoed too.
 """
 
 import argparse
@@ -39,12 +40,13 @@ FAULT_ECHO_SHARE = 0.5  # of the datagrams, that must come back although the dev
 @dataclass(frozen=True)
 class Case:
     """backend: words for strict-backend. guest: key=value words. fault: the device misbehaves, so that datagrams may
-    be lost. iperf: with a real network behind it instead of the echo."""
+    be lost; harmless: but none may. iperf: with a real network behind it instead of the echo."""
 
     name: str
     backend: tuple = ()
     guest: tuple = ()
     fault: bool = False
+    harmless: bool = False
     iperf: str = ""
     vectors: bool = False  # says nothing about a driver that polls
     device: tuple = ()
@@ -79,6 +81,17 @@ CASES = (
     Case("lengths too short and too long", _set("rx_len_short=40", "rx_len_long=55"), fault=True),
     Case("num_buffers 0", _set("num_buffers=50", "num_buffers_value=0"), fault=True),
     Case("num_buffers 65535", _set("num_buffers=50", "num_buffers_value=65535"), fault=True),
+    # 5.1.6.4.1: flags mean nothing unless GUEST_CSUM was taken; the frame is a plain one.
+    Case("header flags not negotiated", ("--without", "guest_csum", "--without", "guest_tso4",
+                                         *_set("rx_header=3", "rx_header_flags=255",
+                                               "rx_header_csum_start=65535")), fault=True, harmless=True),
+    # A segment that cannot be one costs that packet and no other.
+    Case("segments not negotiated", ("--without", "guest_tso4", *_set("rx_header=50", "rx_header_gso_type=1",
+                                                                      "rx_header_gso_size=500")), fault=True),
+    # 2.7.10.1: the word of the other form of suppression says nothing.
+    Case("flags scribbled beside EVENT_IDX", _set("scribble_unused_event=1"), fault=True, harmless=True),
+    Case("event scribbled without EVENT_IDX", ("--without", "event_idx", *_set("scribble_unused_event=1")),
+         fault=True, harmless=True),
     Case("kicks lost", _set("lose_kicks=20"), fault=True),
     Case("interrupts lost, spurious, doubled",
          _set("lose_interrupts=20", "spurious_interrupts=5", "double_interrupts=7"), fault=True, vectors=True),
@@ -200,6 +213,8 @@ def _judge(case, found, guest, alive, output):
     if case.fault:
         if found["faults_done"] == 0:
             return "the device had no chance to misbehave"
+        if case.harmless and peer["echoed"] != peer["sent"]:
+            return f"{peer['sent'] - peer['echoed']} datagrams were lost for nothing"
         return None if peer["echoed"] >= FAULT_ECHO_SHARE * peer["sent"] else f"only {peer['echoed']} came back"
     if found["ended"] != "finished":
         return f"{found['ended']}: {peer['echoed']} of {peer['sent']} datagrams came back"

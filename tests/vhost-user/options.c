@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { KIND_BOOL, KIND_U16, KIND_U32 };
+enum kind { KIND_BOOL, KIND_U8, KIND_U16, KIND_U32 };
 
 #define FAULT(field, kind)                                                                         \
     {                                                                                              \
@@ -23,7 +23,14 @@ enum kind { KIND_BOOL, KIND_U16, KIND_U32 };
 #field, kind, false, offsetof(struct strict_options, field)                                \
     }
 
-/* Numbers of faults are "once in so many". */
+/* The header that comes once in so many packets. */
+#define HEADER(field, kind)                                                                        \
+    {                                                                                              \
+        "rx_header_" #field, kind, true, offsetof(struct strict_faults, rx_header_value.field)     \
+    }
+
+/* Numbers of faults are "once in so many". Not here is what needs the registers, which are QEMU's,
+ * and `reread`, which needs to see each load of the driver. */
 static const struct word {
     const char *name;
     enum kind kind;
@@ -44,6 +51,12 @@ static const struct word {
     FAULT(num_buffers, KIND_U32),
     FAULT(num_buffers_value, KIND_U16),
     FAULT(rx_header, KIND_U32),
+    HEADER(flags, KIND_U8),
+    HEADER(gso_type, KIND_U8),
+    HEADER(gso_size, KIND_U16),
+    HEADER(csum_start, KIND_U16),
+    HEADER(csum_offset, KIND_U16),
+    FAULT(scribble_unused_event, KIND_BOOL),
     FAULT(lose_interrupts, KIND_U32),
     FAULT(lose_kicks, KIND_U32),
     FAULT(double_interrupts, KIND_U32),
@@ -125,14 +138,18 @@ static bool set_word(struct backend_options *opt, const char *text)
             continue;
         }
         char *base = w->is_fault ? (char *)&opt->faults : (char *)&opt->device;
-        static const unsigned long most[] = {
-            [KIND_BOOL] = 1, [KIND_U16] = UINT16_MAX, [KIND_U32] = UINT32_MAX};
+        static const unsigned long most[] = {[KIND_BOOL] = 1,
+                                             [KIND_U8] = UINT8_MAX,
+                                             [KIND_U16] = UINT16_MAX,
+                                             [KIND_U32] = UINT32_MAX};
         unsigned long value;
         if (!numbers("--set", equals + 1, 0, '\0', 1, most[w->kind], &value)) {
             return false;
         }
         if (w->kind == KIND_BOOL) {
             *(bool *)(void *)(base + w->offset) = value != 0;
+        } else if (w->kind == KIND_U8) {
+            *(uint8_t *)(base + w->offset) = (uint8_t)value;
         } else if (w->kind == KIND_U16) {
             *(uint16_t *)(void *)(base + w->offset) = (uint16_t)value;
         } else {
