@@ -104,6 +104,8 @@ def printer(file):
 
 
 def write(file, text):
+    if file is None:  # it was closed by whoever started us
+        return
     try:
         if text:
             file.write(text)

@@ -17,7 +17,7 @@ import output
 import pytest
 import reproduce
 from conftest import SLUICE, wait_gone
-from errors import EXIT_INTERRUPTED, EXIT_PEER, EXIT_USAGE, SluiceError
+from errors import EXIT_INTERRUPTED, EXIT_PEER, EXIT_PIPE, EXIT_USAGE, SluiceError
 
 OLD = "an older result\n"
 
@@ -110,6 +110,20 @@ def test_standard_output_is_full(sluice, image, fake_qemu, argv):
     *before, last = done.stderr.splitlines()
     assert last == "sluice: cannot write standard output: No space left on device", done
     assert all("not built yet" in line or line.startswith("HOST") for line in before), done
+
+
+@pytest.mark.parametrize(
+    "argv, how, code", [("--help", ">&-", 0), ("run udp --json x", ">&-", EXIT_PEER), ("run udp", "| true", EXIT_PIPE)]
+)
+def test_nobody_reads(sluice, image, fake_qemu, argv, how, code):
+    """Standard output is closed, or its reader has gone: no word about it, and none of it in a result."""
+    env = {**os.environ, **fake_qemu("sleep 1; exit 1")}
+    script = f"exec 3>&2; {{ '{SLUICE}' {argv} 3>&-; echo code $? >&3; }} {how}"
+    done = subprocess.run(["bash", "-c", script], stderr=subprocess.PIPE, text=True, env=env, timeout=30, check=False,
+                          cwd=sluice.cwd)  # fmt: skip
+    assert done.stderr == f"code {code}\n", done
+    if "--json" in argv:
+        assert json.loads((sluice.cwd / "x").read_text())["exit_code"] == code
 
 
 @pytest.mark.parametrize("argv", [["reproduce", "sndbuf", "--plot", "new.svg"], ["conform", "--strict"], ["demo"]])
