@@ -300,7 +300,9 @@ def _praise(found):
     limited = [_ratio(speeds) for (link, *_), speeds in _rounds(found).items() if link]
     stops = _total([r for r in _of(found, "qemu", CORRECT) if r["link"]], "stops")
     slowest = _floor_percent(min(limited, default=0.0))
-    return f"Under QEMU, link {LIMITED_LINK}, {CORRECT} ran at {slowest:.1f} % or more of the fastest policy with {stops} stops"
+    return (
+        f"Under QEMU, link {LIMITED_LINK}, {CORRECT} ran at {slowest:.1f} % or more of the fastest policy with {stops} stops"
+    )
 
 
 def _picture(found):

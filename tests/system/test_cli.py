@@ -111,7 +111,8 @@ def test_a_device_option_that_qemu_refuses(sluice, image, option, said):
 
 
 @pytest.mark.parametrize(
-    "wish, flags, found", [("kvm", "fpu sse", None), ("auto", "fpu sse", "tcg"), ("kvm", "fpu vmx", "kvm"), ("auto", "svm", "kvm")]
+    "wish, flags, found",
+    [("kvm", "fpu sse", None), ("auto", "fpu sse", "tcg"), ("kvm", "fpu vmx", "kvm"), ("auto", "svm", "kvm")],
 )
 def test_kvm_without_the_cpus_help(monkeypatch, tmp_path, wish, flags, found):
     """Where such a KVM emulates instructions, QEMU ends with an abort: it is not started."""

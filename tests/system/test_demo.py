@@ -36,11 +36,13 @@ def test_demo_as_text(sluice, image):
 
 LINK = 100e6
 ROWS = [
-    {"valid": True, "sent": 800000, "received": 57000, "nic_dropped": 743000, "receiver_dropped": 0,
+    {"test": "udp", "size_bytes": 1024, "direction": "guest-to-host", "valid": True,
+     "sent": 800000, "received": 57000, "nic_dropped": 743000, "receiver_dropped": 0,
      "sndbuf_bytes": None, "sent_bits_per_second": 1.3e9, "waited_percent": 40.0},
-    {"valid": True, "sent": 57000, "received": 57000, "nic_dropped": 0, "receiver_dropped": 0,
+    {"test": "udp", "size_bytes": 1024, "direction": "guest-to-host", "valid": True,
+     "sent": 57000, "received": 57000, "nic_dropped": 0, "receiver_dropped": 0,
      "sndbuf_bytes": 1048576, "sent_bits_per_second": 94e6, "waited_percent": 90.0, "server_cpu_percent": 5.0},
-    {"valid": True, "bits_per_second": 94e6},
+    {"test": "tcp", "direction": "guest-to-host", "valid": True, "bits_per_second": 94e6, "sndbuf_bytes": 1048576},
 ]  # fmt: skip
 
 
@@ -57,9 +59,9 @@ def _with(number, **changes):
         (_with(1, nic_dropped=3, received=56997), EXIT_THRESHOLD, "still dropped 3"),
         (_with(1, receiver_dropped=9, received=56991), EXIT_INVALID, "rmem_max"),
         (_with(1, receiver_dropped=9, received=56991, server_cpu_percent=97.0), EXIT_INVALID, "CPU was busy"),
-        (_with(1, valid=False, exit_code=EXIT_DRIVER, invalid_reason="ledger"), EXIT_DRIVER, "ledger"),
+        (_with(1, valid=False, exit_code=EXIT_DRIVER, invalid_reason="ledger"), EXIT_DRIVER, "sndbuf 1048576: ledger"),
         (_with(0, nic_dropped=0, received=800000, sent_bits_per_second=80e6), EXIT_INVALID, "use a slower --link"),
-        (_with(0, valid=False, exit_code=EXIT_INVALID, invalid_reason="5 datagrams"), EXIT_INVALID, "5 datagrams"),
+        (_with(0, valid=False, exit_code=EXIT_INVALID, invalid_reason="5 lost"), EXIT_INVALID, "UDP 1024, no limit: 5 lost"),
     ],
 )
 def test_verdict(rows, code, words):

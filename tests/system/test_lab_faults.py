@@ -64,7 +64,8 @@ def _judged(text, began_s, ended_s, **more):
     made = faults.Made(faults.parse(text), began_s, ended_s)
     sums = {"sum_sent": {"packets": 9}, "sum_received": {"packets": 9}}
     row = {"test": "udp", "direction": rows.TO_HOST, "ledger_ok": True, "unaccounted": 0, "guest": {}, "valid": True,
-           "unexpected_full": 0, "requeues": 0, "frames": {"unaccounted": 0, "dropped": {}}, "invalid_reason": None}  # fmt: skip
+           "unexpected_full": 0, "requeues": 0, "frames": {"unaccounted": 0, "dropped": {}},
+           "invalid_reason": None}  # fmt: skip
     row.update(more)
     rows._judge(row, rows.Test(), VmResult(0, "", {"end": sums}, [], 0.1), [], [made])
     return row

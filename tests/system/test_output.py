@@ -100,7 +100,9 @@ def test_a_machine_that_fails_loses_nothing(sluice, image, fake_qemu):
     assert not (sluice.cwd / "new.pcap").exists()
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["demo", "--help"], ["run", "udp"], ["reproduce", "stopwake"], ["conform", "--strict"]])
+@pytest.mark.parametrize(
+    "argv", [["--help"], ["demo", "--help"], ["run", "udp"], ["reproduce", "stopwake"], ["conform", "--strict"]]
+)
 def test_standard_output_is_full(sluice, image, fake_qemu, argv):
     env = {**os.environ, **fake_qemu("exit 1")}
     with open("/dev/full", "w", encoding="ascii") as full:
