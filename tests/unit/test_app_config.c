@@ -253,7 +253,8 @@ static void test_unknown_key_lists_the_known(void **state)
         "'vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv'); allowed are";
     (void)state;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        strcat(strcat(expected, " "), known[i]);
+        size_t used = strlen(expected);
+        snprintf(expected + used, sizeof expected - used, " %s", known[i]);
     }
     assert_false(
         config_parse("kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk=vvvvvvvvvvvvvvvvvvvvvvvvvvvv"
