@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The shipped image under a device that checks every clause: `host/sluice conform --strict`.
+"""The shipped image under a device that checks its rings and frames against the clauses: `host/sluice conform --strict`.
 
     QEMU: guest driver <-> virtio-net-pci        registers and configuration space are QEMU's
                |                |

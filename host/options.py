@@ -272,7 +272,7 @@ def parser():
     _add_vm(serve)
     serve.add_argument("--verbose", action="store_true", help="show every command that is run")
     serve.set_defaults(json=None)
-    conform = commands.add_parser("conform", help="the driver against a device that checks every clause",
+    conform = commands.add_parser("conform", help="the driver under a device that checks its rings against the clauses",
                                   description="Boot the image under a virtio-net device of our own that checks what "
                                   "the driver does against the specification, with and without faults of the "
                                   "device.")  # fmt: skip

@@ -3,7 +3,7 @@
 """Looks at the machine code: is the full barrier where the protocol needs it, in every inlined copy?
 
     tests/disasm_gate.py build/sluice.elf       the shipped image
-    tests/disasm_gate.py --self-test            copies of the driver with one barrier removed must be refused
+    tests/disasm_gate.py --self-test            copies with one barrier removed, or sti not before hlt, must be refused
 
 Where a side stores what the other looks at and then looks at what the other stores, x86 keeps the order only across
 mfence or a locked operation (virtio 2.7.13.4.1, 2.7.14). Three rules, each on every path through every function that
@@ -213,6 +213,29 @@ def self_test_one(compiler, level, folder):
     return good
 
 
+def self_test_halt(compiler, level, folder):
+    """sti and hlt as boot/cpu.h has them pass; with an instruction between them an interrupt could fall there."""
+    good = True
+    for what, between in (("nothing", ""), ("sti directly before hlt", "nop\\n\\t")):
+        shutil.copytree(os.path.join(ROOT, "boot"), os.path.join(folder, "boot"), dirs_exist_ok=True)
+        path = os.path.join(folder, "boot/cpu.h")
+        with open(path, encoding="utf-8") as source:
+            text, count = re.subn(r"sti\\n\\thlt", lambda _: f"sti\\n\\t{between}hlt", source.read())
+        with open(path, "w", encoding="utf-8") as source:
+            source.write(text)
+        halt = os.path.join(folder, "halt.c")
+        with open(halt, "w", encoding="utf-8") as source:
+            source.write('#include "boot/cpu.h"\nvoid halt(void);\nvoid halt(void)\n{\n    cpu_idle();\n}\n')
+        command = [*shlex.split(compiler), *shlex.split(CFLAGS), level, "-iquote", folder, "-c", "-o", halt + ".o", halt]
+        subprocess.run(command, check=True)
+        complaints, _ = examine(halt + ".o")
+        refused = any("hlt without sti before it" in complaint for complaint in complaints)
+        ok = count == 1 and refused == bool(between)
+        print(f"{'ok' if ok else 'FAIL':4} {compiler} {level}: without {what}: {'refused: halt' if refused else 'passes'}")
+        good = good and ok
+    return good
+
+
 def self_test():
     good = True
     compilers = [compiler for compiler in ("gcc", "clang") if shutil.which(compiler)]
@@ -220,6 +243,8 @@ def self_test():
         for level in ("-O1", "-O2"):
             with tempfile.TemporaryDirectory() as folder:
                 good = self_test_one(compiler, level, folder) and good
+            with tempfile.TemporaryDirectory() as folder:
+                good = self_test_halt(compiler, level, folder) and good
     return good and bool(compilers)
 
 
