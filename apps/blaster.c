@@ -208,7 +208,7 @@ static void on_received(struct sock *sock, void *arg, const void *data, size_t l
     if (!stream->plan->udp) {
         stream->received_bytes += len;
         stream->last_arrival_ns = clock_now_ns();
-    } else if (stream->counting) {
+    } else if (stream->counting || (stream->open && total >= IPERF3_UDP_HEADER_BYTES)) {
         udp_arrival(stream, data, len, offset, total);
     } else if (offset == 0) {
         stream->owner->greeted(stream, data, len);
@@ -269,6 +269,11 @@ enum sock_result stream_greet(struct stream *stream, const void *data, size_t le
         stream->greeting_packets += result == SOCK_OK;
     }
     return result;
+}
+
+void stream_greeted(struct stream *stream)
+{
+    stream->open = true;
 }
 
 void stream_start(struct stream *stream, uint64_t now_ns)

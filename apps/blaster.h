@@ -63,6 +63,7 @@ struct stream {
     bool sends;    /* else it receives */
     bool sending;  /* between stream_start and stream_stop */
     bool blocked;  /* the path is full: the writable callback comes */
+    bool open;     /* the greeting is over: what is long enough is data, before the start as well */
     bool counting; /* arrivals are data */
 
     /* sending */
@@ -92,6 +93,10 @@ bool stream_open(struct stream *stream, const struct stream_plan *plan,
 enum sock_result stream_greet(struct stream *stream, const void *data, size_t len);
 
 /* From now on arrivals are data, and a sender sends. */
+/* The server has the stream, and may send as soon as it has all: data can overtake its word on the
+ * control connection that the test runs. A greeting's answer that comes twice is no data. */
+void stream_greeted(struct stream *stream);
+
 void stream_start(struct stream *stream, uint64_t now_ns);
 
 /* Nothing new is sent; what was is still on its way. */

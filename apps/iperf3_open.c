@@ -23,6 +23,7 @@ static void give_up(struct opener *opener, const char *what, enum sock_error err
 static void stream_is_open(struct opener *opener)
 {
     net_timer_clear(&opener->timer);
+    stream_greeted(&opener->streams[opener->at]);
     opener->at++;
     open_next(opener);
 }

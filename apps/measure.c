@@ -30,12 +30,17 @@ static uint64_t idle_ns(void)
     return stats.idle_ns;
 }
 
-static void begin_rows(struct measure *measure, uint64_t now_ns)
+/* Without a warm-up before it, what has come already belongs to the test: data may overtake the
+ * server's word that it runs. */
+static void begin_rows(struct measure *measure, uint64_t now_ns, bool after_warm_up)
 {
     measure->row_open = true;
     measure->row_start_ns = now_ns;
     measure->row_stops = tx_stops();
-    sum_streams(measure, now_ns, &measure->row_forward, &measure->row_back);
+    measure->row_forward = measure->row_back = (struct tally){0};
+    if (after_warm_up) {
+        sum_streams(measure, now_ns, &measure->row_forward, &measure->row_back);
+    }
 }
 
 /* A row this much shorter than the others says nothing. */
@@ -127,13 +132,17 @@ static void on_end(void *arg)
 static void begin_measuring(struct measure *measure, uint64_t now_ns)
 {
     const struct config *config = measure->outcome->config;
+    bool after_warm_up = measure->warming_up;
     measure->warming_up = false;
     measure->start_ns = now_ns;
     measure->idle_at_start_ns = idle_ns();
     for (unsigned i = 0; i < measure->n_streams; i++) {
-        stream_tally(&measure->streams[i], now_ns, &measure->base[i]);
+        measure->base[i] = (struct tally){0};
+        if (after_warm_up) {
+            stream_tally(&measure->streams[i], now_ns, &measure->base[i]);
+        }
     }
-    begin_rows(measure, now_ns);
+    begin_rows(measure, now_ns, after_warm_up);
     net_timer_set(&measure->row, now_ns + config->interval_ns, on_row, measure);
     net_timer_set(&measure->phase, now_ns + config->time_ns, on_end, measure);
 }
@@ -189,7 +198,7 @@ void measure_start(struct measure *measure, uint64_t now_ns)
         return;
     }
     measure->warming_up = true;
-    begin_rows(measure, now_ns);
+    begin_rows(measure, now_ns, false);
     net_timer_set(&measure->row, now_ns + config->interval_ns, on_row, measure);
     net_timer_set(&measure->phase, now_ns + config->omit_ns, on_warm, measure);
 }

@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = ROOT / "build" / "host" / "sluice-apps"
 PORT = 5201
 RUN_TIMEOUT_S = 40
+BURST = 5  # datagrams of one step of a script
 
 # ---------------------------------------------------------------- inside the namespace: no pytest there
 
@@ -62,6 +63,7 @@ class ScriptedServer:
                 self.datagrams += 1
                 continue
             self.hellos += 1
+            self.peer = peer
             if self.hellos > self.script.get("lose_hellos", 0) and not self.script.get("mute_hello"):
                 self.udp.sendto(self.script.get("hello_answer", "6789").encode("latin1"), peer)
             self.greeted.set()
@@ -110,6 +112,16 @@ class ScriptedServer:
             assert "omitted_errors" in streams[0] and "omitted_packets" in streams[0]
             text = json.dumps(ours).encode()
             conn.sendall(struct.pack(">I", len(text)) + text)
+        elif step == "data":
+            for _ in range(BURST):
+                self.datagrams += 1
+                now = time.time_ns()
+                header = struct.pack(">IIQ", now // 10**9, now % 10**9 // 1000, self.datagrams)
+                self.udp.sendto(header.ljust(1000, b"x"), self.peer)
+        elif step == "answer":
+            self.udp.sendto(b"6789", self.peer)
+        elif step == "while":
+            time.sleep(0.2)
         elif step == "silence":
             time.sleep(60)
         else:
@@ -262,6 +274,19 @@ def test_scripted_server_is_right(native):
     run = native("test=udp time=0.5 rate=1m", server={"steps": GOOD})
     assert run["code"] == 0, run["out"]
     assert run["hellos"] == 1 and run["last"]["end"]["sum_received"]["lost_packets"] == 0
+
+
+@pytest.mark.parametrize("early", [["data"], ["data", "while"], ["answer", "data", "answer", "while"]])
+def test_data_before_the_word(native, early):
+    """Data overtakes the server's word that the test runs: it belongs to the test. An answer to a hello that comes twice
+    is none."""
+    steps = [*GOOD[:5], *early, 2, "data", *GOOD[6:]]
+    run = native("test=udp reverse=on time=0.5 size=1000", server={"steps": steps})
+    end = run["last"]["end"]
+    assert run["code"] == 0, run["out"]
+    assert end["sum_received"]["packets"] == end["sum_sent"]["packets"] == 2 * BURST, run["out"]
+    assert end["sum_received"]["lost_packets"] == 0 and end["sum_received"]["bytes"] == 2 * BURST * 1000
+    assert sum(row["sum"]["bytes"] for row in run["last"]["intervals"]) == 2 * BURST * 1000
 
 
 @pytest.mark.parametrize("server, hellos", [
