@@ -335,6 +335,19 @@ bool sock_tcp_ready(struct sock *sock)
     return room_bytes(sock) >= send_limit_bytes(sock) / 4;
 }
 
+/*
+ * lwIP cuts segments to half of the largest window that it has seen, but to the whole segment size
+ * while that half is 0. A first real window would make them smaller than what it has begun, which
+ * it asserts never happens: a peer that opens with no window and goes on with a small one would end
+ * us. So they stay whole; what a window does not hold is split when it is sent.
+ */
+static void keep_segment_size(struct tcp_pcb *pcb)
+{
+    if (pcb->snd_wnd_max < 2) {
+        pcb->snd_wnd_max = 2u * pcb->mss;
+    }
+}
+
 int64_t sock_tcp_write(struct sock *sock, const void *data, size_t len, bool copy)
 {
     struct tcp_pcb *pcb = sock->tcp;
@@ -343,6 +356,7 @@ int64_t sock_tcp_write(struct sock *sock, const void *data, size_t len, bool cop
         return SOCK_FATAL;
     }
     sock->no_memory = false;
+    keep_segment_size(pcb);
     while (done < len) {
         size_t n = LWIP_MIN(len - done, LWIP_MIN(room_bytes(sock), MAX_WRITE_BYTES));
         if (n == 0) {

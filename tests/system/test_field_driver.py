@@ -170,7 +170,7 @@ PINNED = """
             return struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), number & 0xffff, 0x2000, 64, 17, 0,
                                socket.inet_aton("10.77.0.254"), socket.inet_aton(GUEST_IP)) + udp
         sent, end = 0, time.monotonic() + seconds
-        while time.monotonic() < end:
+        while sent < 4000 or time.monotonic() < end:  # several times the ring and its pool
             for _ in range(200):
                 sock.sendto(first_fragment(sent), (GUEST_IP, 0))
                 sent += 1
@@ -183,7 +183,6 @@ PINNED = """
 
 def check_pinned(sluice, image, seconds):
     got = inside(sluice, image, PINNED, seconds)
-    assert got["sent"] > 2000 * seconds, got  # several times the ring and its pool
     assert got["at_once"] == 20 and got["alive"] and got["udp"] == [True, True], got
     assert got["said"] == "", got
 

@@ -133,10 +133,11 @@ static inline void lab_tcp_look(struct lab_tcp *tcp)
     }
 }
 
-/* The peer's side of a connection that the guest opens to peer_port. */
-static inline void lab_tcp_accept(struct lab_tcp *tcp, uint16_t peer_port)
+/* The peer's side of a connection that the guest opens to peer_port. The window is that of the SYN
+ * as well, where it is not scaled. */
+static inline void lab_tcp_accept_with(struct lab_tcp *tcp, uint16_t peer_port, uint16_t window)
 {
-    *tcp = (struct lab_tcp){.peer_port = peer_port, .snd_nxt = 1000, .window = 8192};
+    *tcp = (struct lab_tcp){.peer_port = peer_port, .snd_nxt = 1000, .window = window};
     tcp->seen_frames = 0;
     lab_serve();
     lab_tcp_look(tcp);
@@ -144,6 +145,11 @@ static inline void lab_tcp_accept(struct lab_tcp *tcp, uint16_t peer_port)
     lab_tcp_send(tcp, LAB_SYN | LAB_ACK, NULL, 0);
     lab_serve();
     lab_tcp_look(tcp);
+}
+
+static inline void lab_tcp_accept(struct lab_tcp *tcp, uint16_t peer_port)
+{
+    lab_tcp_accept_with(tcp, peer_port, 8192);
 }
 
 static inline void lab_tcp_ack(struct lab_tcp *tcp)

@@ -10,6 +10,7 @@
 static uint8_t pattern[1 << 20];
 
 static bool close_in_received;
+static size_t write_in_received;
 
 static void on_received(struct sock *sock, void *arg, const void *data, size_t len, size_t offset,
                         size_t total, uint32_t from_ip, uint16_t from_port)
@@ -17,6 +18,11 @@ static void on_received(struct sock *sock, void *arg, const void *data, size_t l
     assert_true(offset + len <= total);
     assert_int_equal(from_ip, LAB_PEER_IP);
     app_received(sock, arg, data, len, offset, total, from_ip, from_port);
+    if (write_in_received != 0) {
+        size_t n = write_in_received;
+        write_in_received = 0;
+        assert_int_equal(sock_tcp_write(sock, pattern + 5, n, true), n);
+    }
     if (close_in_received) {
         sock_close(sock, true);
         ((struct app *)arg)->sock = NULL;
@@ -44,13 +50,18 @@ static void open_default(void)
     lab_open(&opt, NULL);
 }
 
-static void connect_to_peer(uint32_t window_bytes)
+static void connect_with(uint32_t window_bytes, uint16_t peer_window)
 {
     app.sock = sock_tcp_connect(&ops, &app, LAB_PEER_IP, 5201, 5000 * LAB_MS, window_bytes);
     assert_non_null(app.sock);
     assert_int_equal(sock_tcp_write(app.sock, "x", 1, true), SOCK_FATAL); /* not connected yet */
-    lab_tcp_accept(&tcp, 5201);
+    lab_tcp_accept_with(&tcp, 5201, peer_window);
     assert_int_equal(app.connected, 1);
+}
+
+static void connect_to_peer(uint32_t window_bytes)
+{
+    connect_with(window_bytes, 8192);
 }
 
 static void close_all(void)
@@ -441,11 +452,38 @@ static void test_memory(void **state)
     }
 }
 
+/* A peer that opens with no window or hardly one, and then with one smaller than two segments: what
+ * was begun before is finished, and nothing is lost. */
+static void test_window_opens_small(void **state)
+{
+    (void)state;
+    for (uint16_t first = 0; first < 4; first++) {
+        for (unsigned later = 1; later < 40; later++) {
+            open_default();
+            connect_with(0, first);
+            for (unsigned i = 0; i < 5; i++) {
+                assert_int_equal(sock_tcp_write(app.sock, pattern + i, 1, true), 1);
+            }
+            tcp.window = (uint16_t)later; /* scaled by 7 */
+            write_in_received = 3000;     /* before what was begun is sent */
+            lab_tcp_send(&tcp, LAB_ACK | LAB_PSH, "x", 1);
+            for (unsigned i = 0; i < 2000 && tcp.stream_len < 3005; i++) {
+                lab_elapse(5, true);
+                lab_tcp_run(&tcp, 4);
+            }
+            assert_int_equal(tcp.stream_len, 3005);
+            assert_memory_equal(tcp.stream, pattern, 3005);
+            close_all();
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_write),
         cmocka_unit_test(test_window_limit),
+        cmocka_unit_test(test_window_opens_small),
         cmocka_unit_test(test_orderly_close),
         cmocka_unit_test(test_half_close),
         cmocka_unit_test(test_closed_with_data_left),
