@@ -50,11 +50,48 @@ static bool data_left(const struct tcp_pcb *pcb)
            (pcb->unsent != NULL && pcb->unsent->len != 0);
 }
 
+static bool free_acked_head(struct tcp_pcb *pcb)
+{
+    struct tcp_seg *head = pcb->unsent;
+    if (head == NULL ||
+        TCP_SEQ_GT(lwip_ntohl(head->tcphdr->seqno) + TCP_TCPLEN(head), pcb->lastack)) {
+        return false;
+    }
+    pcb->unsent = head->next;
+    pcb->snd_queuelen = (u16_t)(pcb->snd_queuelen - pbuf_clen(head->p));
+    tcp_seg_free(head);
+    return true;
+}
+
+/*
+ * While a window does not hold the head of what is unsent, lwIP's timer cuts the head to it,
+ * counted from the head's first byte. After a retransmission a part of the head may be acknowledged
+ * already: what is cut off inside of that is neither sent nor freed, and the connection stands
+ * still for good, with the timer on. Of a window above 64 KiB that takes 16 bits then, which may be
+ * 0, and that it asserts against. So what is acknowledged goes, and the rest as far as the window
+ * allows.
+ */
+static void pass_acked_head(struct tcp_pcb *pcb)
+{
+    if (pcb->persist_backoff == 0 || !free_acked_head(pcb)) {
+        return;
+    }
+    while (free_acked_head(pcb)) {
+    }
+    if (pcb->unsent != NULL) {
+        tcp_output(pcb);
+    } else {
+        pcb->unsent_oversize = 0;
+        pcb->persist_backoff = 0;
+    }
+}
+
 void tcp_gate_hold_timers(void)
 {
     bool stopped = virtio_net_tx_stopped(net.dev, NET_PAIR);
     for (struct tcp_pcb *pcb = tcp_active_pcbs; pcb != NULL; pcb = pcb->next) {
         sock_tcp_note(pcb);
+        pass_acked_head(pcb);
         if (pcb->rtime >= 0 && (at_device(pcb) || (stopped && pcb->unsent != NULL))) {
             pcb->rtime = 0;
             pcb->rttest = 0; /* a measured round trip would be that of the stop */

@@ -478,12 +478,44 @@ static void test_window_opens_small(void **state)
     }
 }
 
+/* All is lost, and sent again and lost; then a part of the first segment is acknowledged, with a
+ * window that does not hold the rest of it, and after a while one that does: 64 KiB, a multiple of
+ * it, others. Everything arrives, and there is no standing still. */
+static void test_window_within_an_acked_segment(void **state)
+{
+    static const uint16_t wide[] = {512, 22016, 8193, 12}; /* scaled by 7 */
+    (void)state;
+    for (unsigned i = 0; i < sizeof(wide) / sizeof(wide[0]); i++) {
+        for (uint32_t acked = 0; acked < 1460; acked += 73) {
+            open_default();
+            connect_to_peer(0);
+            assert_int_equal(sock_tcp_write(app.sock, pattern, 9000, true), 9000);
+            lab_elapse(4000, true);
+            tcp.rcv_nxt += acked;
+            for (unsigned k = 0; k < 2; k++) {
+                tcp.window = k == 0 ? 1 : wide[i];
+                lab_tcp_ack(&tcp);
+                lab_elapse(k == 0 ? 3000 : 5, true);
+                tcp.seen_frames = lab.n_frames;
+            }
+            for (unsigned n = 0; n < 4000 && tcp.stream_len < 9000 - acked; n++) {
+                lab_elapse(5, true);
+                lab_tcp_run(&tcp, 4);
+            }
+            assert_int_equal(tcp.stream_len, 9000 - acked);
+            assert_memory_equal(tcp.stream, pattern + acked, 9000 - acked);
+            close_all();
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_write),
         cmocka_unit_test(test_window_limit),
         cmocka_unit_test(test_window_opens_small),
+        cmocka_unit_test(test_window_within_an_acked_segment),
         cmocka_unit_test(test_orderly_close),
         cmocka_unit_test(test_half_close),
         cmocka_unit_test(test_closed_with_data_left),
