@@ -69,14 +69,18 @@ static bool free_acked_head(struct tcp_pcb *pcb)
  * already: what is cut off inside of that is neither sent nor freed, and the connection stands
  * still for good, with the timer on. Of a window above 64 KiB that takes 16 bits then, which may be
  * 0, and that it asserts against. So what is acknowledged goes, and the rest as far as the window
- * allows.
+ * allows; and a window that holds any segment ends the timer, whatever has left it on.
  */
 static void pass_acked_head(struct tcp_pcb *pcb)
 {
-    if (pcb->persist_backoff == 0 || !free_acked_head(pcb)) {
+    bool wide = pcb->snd_wnd > UINT16_MAX;
+    if (pcb->persist_backoff == 0 || !(free_acked_head(pcb) || wide)) {
         return;
     }
     while (free_acked_head(pcb)) {
+    }
+    if (wide) {
+        pcb->persist_backoff = 0;
     }
     if (pcb->unsent != NULL) {
         tcp_output(pcb);
