@@ -92,11 +92,11 @@ bool stream_open(struct stream *stream, const struct stream_plan *plan,
  * SOCK_AGAIN: no room now, call again later. */
 enum sock_result stream_greet(struct stream *stream, const void *data, size_t len);
 
-/* From now on arrivals are data, and a sender sends. */
 /* The server has the stream, and may send as soon as it has all: data can overtake its word on the
  * control connection that the test runs. A greeting's answer that comes twice is no data. */
 void stream_greeted(struct stream *stream);
 
+/* From now on all arrivals are data, and a sender sends. */
 void stream_start(struct stream *stream, uint64_t now_ns);
 
 /* Nothing new is sent; what was is still on its way. */

@@ -67,17 +67,15 @@ static uint64_t arrived_forward(struct outcome *outcome, const struct stream *st
 }
 
 static void forward_udp(struct outcome *outcome, const struct stream *stream,
-                        const struct tally *measured, const struct iperf3_stream_result *peer,
-                        struct stream_outcome *out)
+                        const struct tally *total, const struct tally *measured,
+                        const struct iperf3_stream_result *peer, struct stream_outcome *out)
 {
-    struct tally total;
-    stream_tally(stream, clock_now_ns(), &total);
     out->sent.packets = measured->packets;
     if (peer == NULL) {
         return;
     }
-    uint64_t arrived = arrived_forward(outcome, stream, peer, total.packets, measured->packets);
-    uint64_t lost = less(total.packets - arrived, peer->omitted_errors);
+    uint64_t arrived = arrived_forward(outcome, stream, peer, total->packets, measured->packets);
+    uint64_t lost = less(total->packets - arrived, peer->omitted_errors);
     lost = lost < measured->packets ? lost : measured->packets;
     out->sent.lost_packets = lost;
     out->received.lost_packets = lost;
@@ -90,7 +88,7 @@ static void forward_udp(struct outcome *outcome, const struct stream *stream,
     outcome->totals.arrived += arrived;
 }
 
-static void forward(struct outcome *outcome, const struct stream *stream,
+static void forward(struct outcome *outcome, const struct stream *stream, const struct tally *total,
                     const struct tally *measured, const struct iperf3_stream_result *peer,
                     struct stream_outcome *out)
 {
@@ -99,19 +97,18 @@ static void forward(struct outcome *outcome, const struct stream *stream,
         out->received.bytes = peer->bytes;
     }
     if (stream->plan->udp) {
-        forward_udp(outcome, stream, measured, peer, out);
+        forward_udp(outcome, stream, total, measured, peer, out);
     } else {
         out->sent.retransmits = (int64_t)measured->retransmits;
         outcome->peer.bytes += out->received.bytes;
     }
 }
 
-static void backward(struct outcome *outcome, const struct stream *stream, const struct tally *base,
+static void backward(struct outcome *outcome, const struct stream *stream,
+                     const struct tally *total, const struct tally *base,
                      const struct tally *measured, const struct iperf3_stream_result *peer,
                      struct stream_outcome *out)
 {
-    struct tally total;
-    stream_tally(stream, clock_now_ns(), &total);
     out->received.bytes = measured->bytes;
     out->received.packets = measured->packets;
     out->received.lost_packets = measured->lost_packets;
@@ -125,10 +122,10 @@ static void backward(struct outcome *outcome, const struct stream *stream, const
     out->sent.retransmits = peer->retransmits;
     if (stream->plan->udp) {
         /* The tail, behind the highest number seen, is known from the sender alone. */
-        uint64_t missing = less(peer->packets, total.packets);
+        uint64_t missing = less(peer->packets, total->packets);
         uint64_t lost = less(missing, base->lost_packets);
-        outcome->totals.back_sent += total.packets + missing;
-        outcome->totals.back_arrived += total.packets;
+        outcome->totals.back_sent += total->packets + missing;
+        outcome->totals.back_arrived += total->packets;
         out->received.lost_packets = lost;
         out->sent.lost_packets = lost;
         out->sent.packets = measured->packets + lost;
@@ -154,7 +151,7 @@ static void one_stream(struct outcome *outcome, const struct measure *measure, u
     if (stream->sends) {
         out->sent.ns = less(times->settled_ns, measure->start_ns);
         out->received.ns = less(times->arrived_ns, measure->start_ns);
-        forward(outcome, stream, &measured, from_peer, out);
+        forward(outcome, stream, &now, &measured, from_peer, out);
         tally_add(&outcome->sender, &now);
         outcome->sender.blocked_ns -= measure->base[i].blocked_ns; /* it goes with run_ns */
     } else {
@@ -163,7 +160,7 @@ static void one_stream(struct outcome *outcome, const struct measure *measure, u
         if (out->sent.ns == 0) {
             out->sent.ns = less(measure->end_ns, measure->start_ns);
         }
-        backward(outcome, stream, &measure->base[i], &measured, from_peer, out);
+        backward(outcome, stream, &now, &measure->base[i], &measured, from_peer, out);
     }
     flow_add(stream->sends ? &outcome->sent : &outcome->back_sent, &out->sent);
     flow_add(stream->sends ? &outcome->received : &outcome->back_received, &out->received);

@@ -288,7 +288,6 @@ class VM:
             code, reason = EXIT_PEER, f"QEMU ended with status {status} before the guest reported: {what}"
         return VmResult(code, reason, self.report, self.lines, self._first_line_s)
 
-
     def _refused_option(self, words):
         """What QEMU says of the options that the user gave to the device, without its own command line; or None."""
         given = self.spec.device_options

@@ -71,7 +71,7 @@ static bool free_acked_head(struct tcp_pcb *pcb)
  * 0, and that it asserts against. So what is acknowledged goes, and the rest as far as the window
  * allows; and a window that holds any segment ends the timer, whatever has left it on.
  */
-static void pass_acked_head(struct tcp_pcb *pcb)
+static void ease_persist(struct tcp_pcb *pcb)
 {
     bool wide = pcb->snd_wnd > UINT16_MAX;
     if (pcb->persist_backoff == 0 || !(free_acked_head(pcb) || wide)) {
@@ -79,14 +79,13 @@ static void pass_acked_head(struct tcp_pcb *pcb)
     }
     while (free_acked_head(pcb)) {
     }
-    if (wide) {
+    if (wide || pcb->unsent == NULL) {
         pcb->persist_backoff = 0;
     }
     if (pcb->unsent != NULL) {
         tcp_output(pcb);
     } else {
         pcb->unsent_oversize = 0;
-        pcb->persist_backoff = 0;
     }
 }
 
@@ -95,7 +94,7 @@ void tcp_gate_hold_timers(void)
     bool stopped = virtio_net_tx_stopped(net.dev, NET_PAIR);
     for (struct tcp_pcb *pcb = tcp_active_pcbs; pcb != NULL; pcb = pcb->next) {
         sock_tcp_note(pcb);
-        pass_acked_head(pcb);
+        ease_persist(pcb);
         if (pcb->rtime >= 0 && (at_device(pcb) || (stopped && pcb->unsent != NULL))) {
             pcb->rtime = 0;
             pcb->rttest = 0; /* a measured round trip would be that of the stop */
