@@ -26,6 +26,7 @@ ELF, DISK = ROOT / "build" / "sluice.elf", ROOT / "build" / "sluice.img"
 MARK = "SLUICE_TEST_MARK"
 NOBODY = 65534
 RUN_TIMEOUT_S = 90
+LINK_BPS = 100e6  # of the lab's NIC, unless a test says otherwise
 PROGRAMS = ("ip", "tc", "unshare", "nsenter", "iperf3", "qemu-system-x86_64")
 
 sys.path.insert(0, str(HOST))
@@ -70,6 +71,13 @@ def wait_gone(mark, within_s=3.0):
     while (left := marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return left
+
+
+def rates_from(row, start_s=0.0):
+    """The rates of a row's intervals from start_s on, bits/s, without a short last one. When a shared machine stands still
+    for a quarter of a second some are low, and nothing is said about the guest: ask for their median, or that one of them
+    is high."""
+    return [i["bits_per_second"] for i in row["intervals"] if i["start"] >= start_s and i["seconds"] > 0.5]
 
 
 class Done:

@@ -3,16 +3,18 @@
 
 import copy
 import re
+import statistics
 
 import demo
 import pytest
+from conftest import LINK_BPS, rates_from
 
 EXIT_OK, EXIT_THRESHOLD, EXIT_INVALID, EXIT_DRIVER = 0, 3, 4, 5
 
 
 def test_demo(sluice, image):
     """5 s a row: without the limit all that exceeds the link is lost at the NIC (on a quiet machine more than half of what
-    is sent), with it none of 50,000; 90 Mbit/s in both."""
+    is sent), with it none of 50,000; the link as full as the machine lets it be, and 90 % of it in some second, in both."""
     done = sluice("demo", "--json", "-", timeout=120)
     assert done.code == EXIT_OK, done
     result = done.json
@@ -20,7 +22,9 @@ def test_demo(sluice, image):
     unlimited, limited, tcp = result["rows"]
     assert unlimited["nic_dropped"] > 0.99 * (unlimited["sent"] - unlimited["received"] - unlimited["receiver_dropped"]) > 5000
     assert limited["nic_dropped"] == 0 and limited["sent"] >= 50000
-    assert limited["sent_bits_per_second"] >= 90e6 and tcp["bits_per_second"] >= 90e6
+    for row in (limited, tcp):
+        rates = rates_from(row, start_s=0.9)  # what fills the buffers in the first second has not left yet
+        assert statistics.median(rates) >= demo.NEAR_RATE * LINK_BPS and max(rates) >= 0.9 * LINK_BPS, rates
     for row in result["rows"]:
         assert row["valid"] and row["ledger_ok"] and row.get("unaccounted", 0) == 0
 
@@ -35,7 +39,6 @@ def test_demo_as_text(sluice, image):
     assert any(re.search(r"\btx +0\.00-1\.[0-9]", line) for line in lines)
 
 
-LINK = 100e6
 ROWS = [
     {"test": "udp", "size_bytes": 1024, "direction": "guest-to-host", "valid": True,
      "sent": 800000, "received": 57000, "nic_dropped": 743000, "receiver_dropped": 0,
@@ -66,13 +69,13 @@ def _with(number, **changes):
     ],
 )
 def test_verdict(rows, code, words):
-    got, text = demo.verdict(rows, LINK)
+    got, text = demo.verdict(rows, LINK_BPS)
     assert got == code and words in text
 
 
 @pytest.mark.parametrize("rate, near", [(94e6, True), (50e6, False)])
 def test_the_nics_rate_is_named_when_it_was_reached(rate, near):
-    _, text = demo.verdict(_with(1, sent_bits_per_second=rate), LINK)
+    _, text = demo.verdict(_with(1, sent_bits_per_second=rate), LINK_BPS)
     assert ("at the NIC's rate" in text) == near and f"({rate / 1e6:.1f} Mbit/s)" in text
 
 
