@@ -352,6 +352,8 @@ if __name__ == "__main__":
             sys.exit(sandbox.enter([sys.executable, "-B", os.path.abspath(__file__), *sys.argv[1:]], []))
         sandbox.settle()
         sys.exit(main(options))
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
     except SluiceError as error:
         print(f"conform: {re.sub(chr(10), ' ', str(error))}", file=sys.stderr)
         sys.exit(error.code)

@@ -171,7 +171,6 @@ static void call_writable(struct sock *sock)
     sock_wait_end(sock);
     if (sock->kind == SOCK_UDP) {
         sock->stats.writable++;
-        sock->stats.blocked_ns += clock_now_ns() - sock->wait_since_ns;
     }
     if (sock->ops->writable != NULL) {
         sock_hold(sock);

@@ -84,9 +84,8 @@ void sock_udp_cancel(struct sock *sock);
  * one datagram count as one. */
 struct sock_udp_stats {
     uint64_t queued, consumed, aborted;
-    uint64_t again;      /* AGAIN answers */
-    uint64_t writable;   /* writable callbacks */
-    uint64_t blocked_ns; /* from AGAIN to the writable callback, or to now */
+    uint64_t again;    /* AGAIN answers */
+    uint64_t writable; /* writable callbacks */
     uint64_t charged_bytes, credited_bytes;
     uint64_t send_errors; /* the stack refused after a positive gate: 0 */
 };

@@ -372,9 +372,6 @@ enum sock_result sock_udp_connect(struct sock *sock, uint32_t ip, uint16_t port)
 void sock_udp_stats(const struct sock *sock, struct sock_udp_stats *out)
 {
     *out = sock->stats;
-    if (sock->waiting) {
-        out->blocked_ns += clock_now_ns() - sock->wait_since_ns;
-    }
 }
 
 void sock_udp_close(struct sock *sock)

@@ -27,7 +27,7 @@ struct sock {
     bool want_write, again_now;
     bool reserved;
     size_t reserved_len, last_len;
-    uint64_t deadline_ns, blocked_since_ns, written;
+    uint64_t deadline_ns, written;
     int connect_errno;
     uint64_t reserves;
     struct sock_udp_stats stats;
@@ -123,7 +123,6 @@ static enum sock_result again(struct sock *s)
 {
     s->stats.again++;
     s->want_write = true;
-    s->blocked_since_ns = clock_now_ns();
     return SOCK_AGAIN;
 }
 
@@ -365,10 +364,6 @@ static void write_again(struct sock *s)
     s->want_write = false;
     s->again_now = false;
     s->stats.writable++;
-    if (s->blocked_since_ns != 0) {
-        s->stats.blocked_ns += clock_now_ns() - s->blocked_since_ns;
-        s->blocked_since_ns = 0;
-    }
     s->ops->writable(s, s->arg);
 }
 

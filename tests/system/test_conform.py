@@ -6,8 +6,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import conform as host_conform
 import pytest
@@ -109,3 +111,15 @@ def test_a_case_that_does_not_exist():
                           cwd=ROOT, check=False, text=True, timeout=10, capture_output=True)  # fmt: skip
     assert done.returncode == 1 and not done.stdout, done
     assert "'no such case at all' is none of: 'as QEMU does', " in done.stderr, done
+
+
+@pytest.mark.parametrize("after_s", [0.3, 2.0])
+def test_interrupted(after_s):
+    """Ctrl-C in the middle: code 130 and no word of Python's."""
+    process = subprocess.Popen([sys.executable, "-B", os.path.join(ROOT, "host", "conform.py"), "iperf3"], cwd=ROOT,
+                               text=True, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE)  # fmt: skip
+    time.sleep(after_s)
+    os.killpg(process.pid, signal.SIGINT)
+    err = process.communicate(timeout=20)[1]
+    assert process.returncode == 130 and "Traceback" not in err, err
