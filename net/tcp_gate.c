@@ -69,23 +69,27 @@ static bool free_acked_head(struct tcp_pcb *pcb)
  * already: what is cut off inside of that is neither sent nor freed, and the connection stands
  * still for good, with the timer on. Of a window above 64 KiB that takes 16 bits then, which may be
  * 0, and that it asserts against. So what is acknowledged goes, and the rest as far as the window
- * allows; and a window that holds any segment ends the timer, whatever has left it on.
+ * allows; a window that holds any segment ends the timer, whatever has left it on, and so does an
+ * empty queue, which an acknowledgement of all of it leaves behind, and which the timer asserts
+ * against too. Against data in flight it need not be kept: lwIP puts none there without ending the
+ * timer.
  */
 static void ease_persist(struct tcp_pcb *pcb)
 {
-    bool wide = pcb->snd_wnd > UINT16_MAX;
-    if (pcb->persist_backoff == 0 || !(free_acked_head(pcb) || wide)) {
+    if (pcb->persist_backoff == 0) {
         return;
     }
+    bool wide = pcb->snd_wnd > UINT16_MAX, freed = false;
     while (free_acked_head(pcb)) {
+        freed = true;
     }
     if (wide || pcb->unsent == NULL) {
         pcb->persist_backoff = 0;
     }
-    if (pcb->unsent != NULL) {
-        tcp_output(pcb);
-    } else {
+    if (pcb->unsent == NULL) {
         pcb->unsent_oversize = 0;
+    } else if (wide || freed) {
+        tcp_output(pcb);
     }
 }
 

@@ -509,6 +509,30 @@ static void test_window_within_an_acked_segment(void **state)
     }
 }
 
+/* What was lost waits for a window; then an old copy of it arrives after all, and all of it is
+ * acknowledged: nothing is left to send, and lwIP's timer is on. The connection goes on. */
+static void test_all_acked_while_waiting_for_a_window(void **state)
+{
+    (void)state;
+    open_default();
+    connect_to_peer(0);
+    assert_int_equal(sock_tcp_write(app.sock, pattern, 4380, true), 4380);
+    lab_elapse(4000, true);
+    tcp.window = 0;
+    lab_tcp_ack(&tcp);
+    lab_elapse(4000, true);
+    tcp.window = 100;    /* scaled by 7 */
+    tcp.rcv_nxt += 4380; /* three segments */
+    lab_tcp_ack(&tcp);
+    lab_elapse(4000, true);
+    tcp.seen_frames = lab.n_frames;
+    assert_int_equal(sock_tcp_write(app.sock, pattern, 100, true), 100);
+    lab_elapse(5, true);
+    lab_tcp_run(&tcp, 4);
+    assert_int_equal(tcp.stream_len, 100);
+    close_all();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -516,6 +540,7 @@ int main(void)
         cmocka_unit_test(test_window_limit),
         cmocka_unit_test(test_window_opens_small),
         cmocka_unit_test(test_window_within_an_acked_segment),
+        cmocka_unit_test(test_all_acked_while_waiting_for_a_window),
         cmocka_unit_test(test_orderly_close),
         cmocka_unit_test(test_half_close),
         cmocka_unit_test(test_closed_with_data_left),
