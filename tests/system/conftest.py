@@ -27,6 +27,7 @@ MARK = "SLUICE_TEST_MARK"
 NOBODY = 65534
 RUN_TIMEOUT_S = 90
 LINK_BPS = 100e6  # of the lab's NIC, unless a test says otherwise
+FILLED_S = 0.9  # by then the buffers on the path are full, and what is sent is what leaves
 PROGRAMS = ("ip", "tc", "unshare", "nsenter", "iperf3", "qemu-system-x86_64")
 
 sys.path.insert(0, str(HOST))
@@ -73,11 +74,10 @@ def wait_gone(mark, within_s=3.0):
     return left
 
 
-def rates_from(row, start_s=0.0):
-    """The rates of a row's intervals from start_s on, bits/s, without a short last one. When a shared machine stands still
-    for a quarter of a second some are low, and nothing is said about the guest: ask for their median, or that one of them
-    is high."""
-    return [i["bits_per_second"] for i in row["intervals"] if i["start"] >= start_s and i["seconds"] > 0.5]
+def best_bps(intervals, start_s=FILLED_S):
+    """The highest rate among the intervals from start_s on, without a short last one. When a shared machine stands still for
+    a quarter of a second some are low, and nothing is said about the guest."""
+    return max(i["bits_per_second"] for i in intervals if i["start"] >= start_s and i["seconds"] > 0.5)
 
 
 class Done:
